@@ -1,0 +1,1 @@
+"""The Kubernetes operator: reconciles NllbDeployment and LoraAdapter. Docstring only, so that importing one module never drags in another."""
