@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 PUBLIC_PORT = 8000
 CONTROL_PORT = 8001
@@ -30,19 +30,17 @@ PEER_PATH = "/peer/v1/adapters"
 ADAPTER_HEADER = "X-NLLB-Adapter"
 REQUEST_ID_HEADER = "X-Request-Id"
 
-DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 SHORT_DIGEST = 12
 """Hex digits of a digest in headers and logs."""
 
-Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 AdapterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 """A file of an adapter folder: no separators and no leading dot, so it can never leave its folder."""
 
 AdapterStateName = Literal["Absent", "Fetching", "Stored", "Loaded", "Failed"]
-"""Absent: nothing on disk. Fetching: on its way. Stored: verified on disk. Loaded: in a slot. Failed: `error`."""
+"""Absent: not on disk. Fetching: on its way. Stored: verified on disk. Loaded: in a slot. Failed: `error`."""
 
-SourceKind = Literal["origin", "peer", "wait"]
 FinishReason = Literal["stop", "length"]
 
 
@@ -53,7 +51,7 @@ class UserMessage(BaseModel):
 
 
 class Message(BaseModel):
-    """Base of what pods and the operator exchange, and of replies: frozen, unknown fields ignored."""
+    """Base of replies and of what pods and the operator exchange: frozen, unknown fields ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -61,7 +59,7 @@ class Message(BaseModel):
 class TranslateRequest(UserMessage):
     """Body of `POST /v1/translate`. Absent `source` or `target`: the pod's configured default."""
 
-    text: str | list[str]
+    text: str | Annotated[list[str], Field(min_length=1)]
     source: str | None = None
     target: str | None = None
     adapter: str | None = None
@@ -71,13 +69,6 @@ class TranslateRequest(UserMessage):
     early_stopping: bool | Literal["never"] = False
     num_return_sequences: int = Field(default=1, ge=1)
     return_tokens: bool = False
-
-    @field_validator("text")
-    @classmethod
-    def _some_text(cls, text: str | list[str]) -> str | list[str]:
-        if text == []:
-            raise ValueError("the list of texts is empty; send at least one text")
-        return text
 
     @model_validator(mode="after")
     def _alternatives_come_from_beams(self) -> Self:
@@ -186,7 +177,7 @@ class Readiness(Message):
 class Source(Message):
     """Where to fetch from. `peer` has an `addr`: host:port of a control port. `wait`: a seed is fetching."""
 
-    kind: SourceKind
+    kind: Literal["origin", "peer", "wait"]
     addr: str | None = None
 
     @model_validator(mode="after")
@@ -200,7 +191,7 @@ class WantedAdapter(Message):
     """An adapter that is to be resident. `digest` None: the first verified fetch from the origin fixes it.
 
     `required`: it has been Ready in this fleet at this digest, so a new pod waits for it before it is ready.
-    `sources` are tried in order; an empty list means "do not fetch".
+    `sources` are tried in order; none means "do not fetch".
     """
 
     name: AdapterName
@@ -249,8 +240,8 @@ class AdapterProblem(Message):
 class InventoryAdapter(Message):
     """The state of one wanted adapter on one pod.
 
-    `source` says how its files came to this pod (`disk`: they were in the store already), `seconds` how long
-    fetch, check and load took, `generation` that of the WantedAdapter it answers.
+    `source`: how its files came here (`disk`: they were in the store). `seconds`: fetch, check and load.
+    `generation`: that of the WantedAdapter it answers.
     """
 
     name: str
