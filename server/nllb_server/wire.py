@@ -8,8 +8,6 @@ Requests of users forbid unknown fields (a typo is an error, not a silent defaul
 and pods ignore unknown fields, so that two neighbouring versions can talk.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
