@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from nllb_operator import machine
 from nllb_operator.pod_process import PodHost, PodProcess
 
