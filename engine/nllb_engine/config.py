@@ -5,7 +5,7 @@ Knows the JSON fields of M2M100 models. Must not know torch, files of weights, o
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +110,14 @@ class NllbLang:
     """The deployment's languages as the tokenizer resolved them.
 
     `src_lang_id` and `tgt_lang_id` are the defaults for a sequence that names none; 0 means no default.
-    `language_ids` are all ids that are languages; empty switches the check off.
+    `language_ids` are all ids that are languages; empty switches the check off. `legacy_behaviour` puts the
+    source language behind the end token, as models fine-tuned before April 2023 expect.
     """
 
     src_lang_id: int = 0
     tgt_lang_id: int = 0
-    language_ids: frozenset[int] = field(default=frozenset())
+    language_ids: frozenset[int] = frozenset()
+    legacy_behaviour: bool = False
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Knows tensors and the hook's two types. Must not know sequences, caches or where
 LoRA package implements `LoraTable` and hands one to each `Linear`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,7 +81,7 @@ def sinusoidal_positions(rows: int, d_model: int, padding_idx: int) -> Tensor:
     Formula of M2M100SinusoidalPositionalEmbedding (tensor2tensor), in the same order of operations.
     """
     half = d_model // 2
-    step = torch.tensor(10000.0, dtype=torch.float64).log().item() / (half - 1)
+    step = math.log(10000) / (half - 1)
     frequencies = torch.exp(torch.arange(half, dtype=torch.int64).float() * -step)
     angles = torch.arange(rows, dtype=torch.int64).float().unsqueeze(1) * frequencies.unsqueeze(0)
     table = torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)
