@@ -17,6 +17,7 @@ from nllb_engine.interface.draft import ModelDraft
 from nllb_engine.interface.ep import ModelEp
 from nllb_engine.interface.forward import ModelForward
 from nllb_engine.interface.lifecycle import ModelLifecycle
+from nllb_engine.interface.limits import Limits, ModelLimits
 from nllb_engine.interface.logits import ModelLogits
 from nllb_engine.interface.model import Model
 from nllb_engine.interface.ssm_state import ModelSsmState
@@ -82,6 +83,7 @@ __all__ = [
     "HostToken",
     "Hypothesis",
     "Legacy",
+    "Limits",
     "MixedBatchResult",
     "MixedForwardResult",
     "Model",
@@ -96,6 +98,7 @@ __all__ = [
     "ModelEp",
     "ModelForward",
     "ModelLifecycle",
+    "ModelLimits",
     "ModelLogits",
     "ModelSsmState",
     "ModelStreams",
