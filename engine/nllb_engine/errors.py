@@ -44,6 +44,14 @@ class CacheFull(EngineError):
     """No memory is left for the next token or the next sequence; free a sequence and try again."""
 
 
+class DeadlineExceeded(EngineError):
+    """A request that was not done by its deadline; its rows are free again."""
+
+
+class EngineClosed(EngineError):
+    """The engine is shutting down; send the request to another process."""
+
+
 class AdapterRejected(EngineError):
     """An adapter that must not be loaded. The fault lies in its content: another pod would refuse it too."""
 

@@ -71,7 +71,7 @@ class ServerSettings:
     ] = 10.0
     drain_seconds: Annotated[float, Setting("longest time from SIGTERM to exit", 0)] = 60.0
     drain_lag_seconds: Annotated[
-        float, Setting("how long after SIGTERM requests are accepted, while endpoints forget this pod", 0)
+        float, Setting("how long after SIGTERM new requests are taken, at most drain_seconds", 0)
     ] = 5.0
     host: Annotated[str, Setting("address to listen on")] = "0.0.0.0"  # the pod's own network namespace
     http_port: Annotated[int, Setting("port of the public API", 0, 65535)] = PUBLIC_PORT
@@ -96,10 +96,7 @@ class ServerSettings:
         if "model_uri" not in values:
             raise SettingsError("NLLB_MODEL_URI is not set; give pvc://CLAIM/path or file:///path")
         values.setdefault("pod_name", socket.gethostname())
-        settings = cls(**values)
-        if settings.drain_lag_seconds > settings.drain_seconds:
-            raise SettingsError("NLLB_DRAIN_LAG_SECONDS must not exceed NLLB_DRAIN_SECONDS")
-        return settings
+        return cls(**values)
 
     def folder_of(self, uri: str) -> Path:
         """The folder a `pvc://CLAIM/path` or `file:///path` means on this pod; SettingsError for others."""
