@@ -239,10 +239,11 @@ class InventoryAdapter(Message):
     """The state of one wanted adapter on one pod.
 
     `source`: how its files came here (`disk`: they were in the store). `seconds`: fetch, check and load.
-    `generation`: that of the WantedAdapter it answers.
+    `uid`, `generation`: of the WantedAdapter the entry is about, never newer than what `digest` answers.
     """
 
     name: str
+    uid: str = ""
     digest: str | None = None
     state: AdapterStateName
     slot: int | None = None
