@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from nllb_engine.errors import CacheFull, DeadlineExceeded, EngineError
+from nllb_engine.config import PROMPT_ROWS
+from nllb_engine.errors import CacheFull, DeadlineExceeded, EngineError, InvalidRequest
 from nllb_engine.interface.beam import BeamHandle, ModelBeam
+from nllb_engine.interface.limits import Limits
 from nllb_engine.interface.model import Model
 from nllb_engine.interface.values import BeamReq, DevicePtr, PrefillSlice, SequenceState
 from nllb_engine.jobs import FinishReason, JobResult, Outcome, TranslateJob, default_max_new_tokens
@@ -45,19 +47,16 @@ class Engine:
         self,
         model: Model,
         beams: ModelBeam,
+        limits: Limits,
         *,
-        eos_token_id: int,
-        max_rows: int,
-        max_new_limit: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`model` and `beams` are two views of one model; `max_new_limit` is what its cache can hold."""
+        """`model` and `beams` are two views of one model, and `limits` are its bounds."""
         self._model = model
         self._beams = beams
-        self._eos = eos_token_id
-        self._max_new_limit = max_new_limit
+        self._limits = limits
         self._clock = clock
-        self._scheduler = Scheduler(max_rows)
+        self._scheduler = Scheduler(limits.max_batch)
         self._requests: dict[int, _Running] = {}
         self._outcomes: list[Outcome] = []
         self.counts = EngineCounts()
@@ -73,11 +72,15 @@ class Engine:
         return self._scheduler
 
     def add(self, job_id: int, job: TranslateJob) -> None:
-        """Queue a job; InvalidRequest when its beams exceed the batch."""
+        """Queue a job; InvalidRequest when its beams exceed the batch or its source the model."""
+        if len(job.tokens) > self._limits.max_source_tokens:
+            raise InvalidRequest(
+                f"the source has {len(job.tokens)} tokens; this model takes {self._limits.max_source_tokens}"
+            )
         rows = job.num_beams
         self._scheduler.add(Ticket(job_id, rows, len(job.tokens), is_beam=rows > 1, deadline=job.deadline))
         wanted = job.max_new_tokens or default_max_new_tokens(len(job.tokens))
-        self._requests[job_id] = _Running(job, min(wanted, self._max_new_limit))
+        self._requests[job_id] = _Running(job, min(wanted, self._limits.max_rows - PROMPT_ROWS))
 
     def cancel(self, job_id: int) -> None:
         """Give a job up; its rows are free from the next step on, and it has no outcome."""
@@ -225,7 +228,7 @@ class Engine:
 
     def _take(self, job_id: int, token: int) -> None:
         request = self._requests[job_id]
-        if token == self._eos:
+        if token == self._limits.eos_token_id:
             self._finish(job_id, JobResult(tuple(request.out), "stop"))
             return
         request.out.append(token)
