@@ -193,6 +193,8 @@ class PodProcess:
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("NLLB_")}
         own = pod_container.environment_of(self.pod, self.host.ip, self.host.rootfs)
+        if any(mount.path == "/tmp" for mount in pod_container.mounts_of(self.pod)):
+            own["TMPDIR"] = str(self.host.rootfs / "tmp")  # what a crash leaves there goes with the pod
         return {**inherited, **own, "NLLB_HOST": self.host.ip, **self.host.env}
 
     async def _spawn(self, argv: Sequence[str], log: IO[bytes]) -> None:
