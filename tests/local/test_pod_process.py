@@ -180,11 +180,19 @@ async def test_a_program_that_cannot_start_is_reported_with_its_error(tmp_path: 
 
 async def test_a_failed_liveness_probe_restarts_the_process(tmp_path: Path) -> None:
     probe = {"httpGet": {"path": "/livez", "port": 8000}, "periodSeconds": 0.05, "failureThreshold": 2}
-    async with running(pod(livenessProbe=probe), host(tmp_path)) as process:
+    manifest = pod(livenessProbe=probe, startupProbe={**probe, "failureThreshold": 200})
+    async with running(manifest, host(tmp_path)) as process:
         await until(lambda: process.status.ready)
         first = (await get(process, "/sicken"))["pid"]
         await until(lambda: process.status.restarts == 1 and process.status.ready)
         assert (await get(process))["pid"] != first
+
+
+async def test_a_process_that_never_starts_to_answer_is_restarted(tmp_path: Path) -> None:
+    probe = {"httpGet": {"path": "/livez", "port": 9}, "periodSeconds": 0.05, "failureThreshold": 3}
+    async with running(pod(startupProbe=probe), host(tmp_path)) as process:
+        await until(lambda: process.status.restarts >= 1)
+        assert not process.status.ready
 
 
 async def test_readiness_follows_the_probe_without_a_restart(tmp_path: Path) -> None:
