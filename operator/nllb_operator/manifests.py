@@ -2,8 +2,8 @@
 
 Pure. Knows the pod's contract (ports, paths, variables, probes) and what belongs to the pod's identity. Must
 not know what exists, who decides the number of pods, or where objects are kept. The operator's own version
-appears nowhere in a pod template, and the hash of a template is taken from the user's spec, so that an upgrade
-of the operator restarts no pod.
+appears nowhere in a pod template, and the hash of a template is taken from the user's spec, so that an
+upgrade of the operator restarts no pod.
 """
 
 from __future__ import annotations

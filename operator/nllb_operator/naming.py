@@ -36,7 +36,7 @@ MAX_NAME = 63
 
 
 def child_name(owner: str, suffix: str = "") -> str:
-    """`owner`-`suffix` if that fits into 63 characters, else a shortened owner with a hash that keeps it unique."""
+    """`owner`-`suffix` if that fits into 63 characters, else shortened, with a hash that keeps it unique."""
     name = f"{owner}-{suffix}" if suffix else owner
     if len(name) <= MAX_NAME:
         return name

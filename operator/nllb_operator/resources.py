@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -44,7 +43,7 @@ class Part(BaseModel):
 
 
 class Metadata(BaseModel):
-    """What the operator reads of `metadata`. `uid` and `created` decide who of two may have a name."""
+    """What the operator reads of `metadata`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -52,7 +51,6 @@ class Metadata(BaseModel):
     namespace: str = "default"
     uid: str = ""
     generation: int = 1
-    created: datetime = Field(default=datetime.min.replace(tzinfo=UTC), alias="creationTimestamp")
 
 
 class ModelSource(Part):
@@ -230,11 +228,6 @@ class LoraAdapter(BaseModel):
     def served_name(self) -> str:
         """The name by which requests ask for it."""
         return self.spec.served_name or self.metadata.name
-
-    @property
-    def seniority(self) -> tuple[datetime, str]:
-        """Sorts the older first; the one that wins where two claim the same."""
-        return (self.metadata.created, self.metadata.uid)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> LoraAdapter:

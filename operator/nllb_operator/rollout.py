@@ -1,8 +1,8 @@
 """How many pods each ReplicaSet may have now: scaling, and the way from an old pod template to a new one.
 
-Pure. maxSurge 0, maxUnavailable 1: a GPU fleet has no spare card, so an old pod goes first, and its replacement is
-asked for only when the old one is gone and has given back its GPU. Must not know what a template contains, or
-how a number reaches a ReplicaSet.
+Pure. maxSurge 0, maxUnavailable 1: a GPU fleet has no spare card, so an old pod goes first, and its
+replacement is asked for only when the old one is gone and has given back its GPU. Must not know what a
+template contains, or how a number reaches a ReplicaSet.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def plan_rollout(
 ) -> RolloutPlan:
     """The next step towards `desired` pods of the template `current`; the same inputs give the same step.
 
-    Never more than `desired` pods at a time, those that are being deleted included while a rollout runs. Never
-    fewer than `desired` - 1 Ready pods because of the rollout. Pods that are not Ready are replaced first.
+    Never more than `desired` pods at a time, those that are being deleted included while a rollout runs.
+    Never fewer than `desired` - 1 Ready pods because of the rollout. Pods that are not Ready are replaced
+    first.
     """
     old = {item.template_hash: item.replicas for item in sets if item.template_hash != current}
     present = {pod.template_hash for pod in pods}
@@ -100,8 +101,9 @@ def plan_deletion_costs(
 ) -> dict[str, int]:
     """Deletion costs to set before ReplicaSets shrink to `replicas`: pod UID → cost, only where it changes.
 
-    Pods go first that are not Ready, then those without adapters that nobody else holds, with the fewest rows in
-    flight, and the youngest. `inventories` by pod UID; a pod that did not answer has nothing to lose.
+    Pods go first that are not Ready, then those without adapters that nobody else holds, with the fewest
+    rows in flight, and the youngest. `inventories` by pod UID; a pod that did not answer has nothing to
+    lose.
     """
     holders = Counter(digest for inventory in inventories.values() for digest in set(inventory.stored))
     costs: dict[str, int] = {}

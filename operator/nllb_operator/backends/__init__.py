@@ -1,1 +1,1 @@
-"""Where a fleet lives: an API server (`kubernetes`) or processes of this machine (`local`), behind one protocol."""
+"""Where a fleet lives: an API server (`kubernetes`) or local processes (`local`), behind one protocol."""

@@ -3,7 +3,8 @@
 Knows shapes only. Must not know Kubernetes' client, processes, HTTP to pods, or any decision.
 
 An implementation owns what Kubernetes owns: it keeps objects, runs ReplicaSets (the number of pods, the
-cheapest deletion-cost first), sends a Service's traffic to Ready pods and removes children whose owner is gone.
+cheapest deletion-cost first), sends a Service's traffic to Ready pods and removes children whose owner is
+gone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Manifest = dict[str, Any]
 
 
 class FleetKey(NamedTuple):
-    """A fleet: what one reconcile looks at. Its NllbDeployment may not exist (an adapter names it in vain)."""
+    """A fleet: what one reconcile looks at. Its NllbDeployment may be missing (an adapter names it in vain)."""
 
     namespace: str
     name: str
@@ -37,9 +38,7 @@ class ObjectRef(NamedTuple):
     def of(cls, manifest: Mapping[str, Any]) -> ObjectRef:
         """The reference of a manifest, with its uid if it has one."""
         meta = manifest["metadata"]
-        return cls(
-            manifest["apiVersion"], manifest["kind"], meta["namespace"], meta["name"], meta.get("uid")
-        )
+        return cls(manifest["apiVersion"], manifest["kind"], meta["namespace"], meta["name"], meta.get("uid"))
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class FleetSnapshot:
 
 
 class ObjectConflict(Exception):
-    """An object of that name exists and belongs to somebody else; the message names it and says what to do."""
+    """An object of that name belongs to somebody else; the message names it and says what to do."""
 
 
 class BackendUnavailable(Exception):
@@ -105,11 +104,11 @@ class Backend(Protocol):
     """
 
     def keys(self) -> set[FleetKey]:
-        """Every fleet there is to reconcile: of NllbDeployments and of LoraAdapters' references. For the resync."""
+        """Every fleet to reconcile: of NllbDeployments and of LoraAdapters' references. For the resync."""
         ...
 
     def changes(self) -> AsyncIterator[FleetKey]:
-        """Keys of fleets of which an object or a pod has changed; endless. May repeat itself, may not miss one."""
+        """Keys of fleets of which anything has changed; endless. May repeat itself, may not miss one."""
         ...
 
     async def observe(self, key: FleetKey) -> FleetSnapshot:
@@ -117,7 +116,7 @@ class Backend(Protocol):
         ...
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create the object, or make the fields that `manifest` names equal to it. Never adopts a foreign object."""
+        """Create the object, or make the fields that `manifest` names equal to it. Never adopts a foreign one."""
         ...
 
     async def delete(self, ref: ObjectRef) -> None:
@@ -129,7 +128,7 @@ class Backend(Protocol):
         ...
 
     async def write_status(self, ref: ObjectRef, status: Mapping[str, Any]) -> None:
-        """Replace the whole status of an NllbDeployment or a LoraAdapter. An object that is gone is success."""
+        """Replace the whole status of an NllbDeployment or a LoraAdapter. Its absence is success."""
         ...
 
     async def emit_event(
