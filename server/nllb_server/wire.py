@@ -168,7 +168,7 @@ class Readiness(Message):
     """Reply of `/readyz`: `missing` names adapters that are awaited, or were given up at the deadline."""
 
     ready: bool
-    reason: Literal["Ready", "LoadingModel", "AwaitingWantedSet", "AwaitingAdapters", "Draining"]
+    reason: Literal["Ready", "LoadingModel", "AwaitingAdapters", "Draining"]
     missing: list[str] = []
 
 

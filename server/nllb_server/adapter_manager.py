@@ -1,0 +1,275 @@
+"""The adapters of this pod: takes wanted sets, converges to them, remembers what happened.
+
+Knows the plan and the clock. Must not know HTTP, text or the class of the model. It lives on the event loop;
+fetching, hashing, checking and loading happen in a few threads of its own, beside serving.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from nllb_engine.errors import PoolFull
+from nllb_engine.interface.adapter_pool import ModelAdapterPool, ResidentAdapter
+from nllb_engine.interface.adapters import ModelAdapters
+from nllb_engine.lora.store import AdapterStore
+from nllb_server.adapter_inventory import Facts, inventory_adapters, missing
+from nllb_server.adapter_plan import (
+    Action,
+    Failure,
+    Fetch,
+    Held,
+    Identity,
+    Load,
+    Unload,
+    Version,
+    failed,
+    identity,
+    plan,
+)
+from nllb_server.adapter_work import AdapterWorker, Arrival, problem_of
+from nllb_server.metrics import ServerMetrics
+from nllb_server.problems import ApiError
+from nllb_server.settings import ServerSettings
+from nllb_server.wire import SHORT_DIGEST, InventoryAdapter, WantedAdapter, WantedSet
+
+log = logging.getLogger(__name__)
+
+_RECHECK_SECONDS = 1.0
+_THREADS = 4
+_PATIENCE_SECONDS = 5.0
+"""How long a request waits for the load of its adapter, before it is sent away to retry."""
+
+
+class AdapterManager:
+    """Invariant: at most one action per name is in progress."""
+
+    def __init__(self, store: AdapterStore, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        """Nothing is fetched before `attach`; wanted sets are taken at once."""
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+        self._wanted: dict[str, WantedAdapter] = {}
+        self._worker: AdapterWorker | None = None
+        self._pool: ModelAdapterPool | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="nllb-adapters")
+        self._observed: dict[Identity, str] = {}
+        self._failures: dict[str, Failure] = {}
+        self._loaded_for: dict[str, str] = {}  # name in a slot → UID of the adapter it was loaded for
+        self._latest: dict[str, Version] = {}  # name → last version that was complete on disk
+        self._arrivals: dict[tuple[str, str], Arrival] = {}
+        self._sizes: dict[str, int] = {}
+        self._actions: dict[str, tuple[Action, asyncio.Task[None]]] = {}
+        self._changed = asyncio.Event()
+        self._converging: asyncio.Task[None] | None = None
+        self.revision = -1
+
+    # ---- what is wanted
+
+    def accept(self, wanted: WantedSet) -> None:
+        """Take a wanted set over; 409 for another fleet's, or one older than the last."""
+        mine = self._settings.fleet
+        if mine and wanted.fleet != mine:
+            raise ApiError(409, "wrong_fleet", f"this pod belongs to fleet {mine!r}; ask its operator")
+        if wanted.revision < self.revision:
+            message = f"revision {wanted.revision} is older than {self.revision}, which this pod has"
+            raise ApiError(409, "stale_revision", message)
+        self.revision = wanted.revision
+        self._take(wanted.adapters)
+
+    def expect(self, wanted: WantedSet) -> None:
+        """Know what will be wanted, for readiness and answers, but fetch nothing yet."""
+        self._take([adapter.model_copy(update={"sources": []}) for adapter in wanted.adapters])
+
+    def wanted(self, name: str) -> WantedAdapter | None:
+        """The wanted adapter of that name."""
+        return self._wanted.get(name)
+
+    @property
+    def names(self) -> list[str]:
+        """All wanted names, sorted."""
+        return sorted(self._wanted)
+
+    @property
+    def active(self) -> str | None:
+        """The name that answers requests which name none."""
+        return next((name for name, adapter in self._wanted.items() if adapter.active), None)
+
+    def _take(self, adapters: list[WantedAdapter]) -> None:
+        before, self._wanted = self._wanted, {adapter.name: adapter for adapter in adapters}
+        kept = {name for name, one in self._wanted.items() if name in before and before[name].uid == one.uid}
+        self._failures = {name: one for name, one in self._failures.items() if name in kept}
+        self._arrivals = {key: one for key, one in self._arrivals.items() if key[0] in kept}
+        self._latest = {name: one for name, one in self._latest.items() if name in kept}
+        self._pin()
+        self._changed.set()
+
+    def _pin(self) -> None:
+        if self._pool is not None:
+            self._pool.pin_adapters({name for name, one in self._wanted.items() if one.pinned or one.active})
+
+    # ---- what is held
+
+    @property
+    def promote_calls(self) -> int:
+        """Calls of promote_lora_from_peer since the start."""
+        return self._worker.promote_calls if self._worker else 0
+
+    @property
+    def stored(self) -> list[str]:
+        """Digests on disk, sorted."""
+        return self._store.digests()
+
+    def residents(self) -> list[ResidentAdapter]:
+        """The adapters in slots."""
+        return self._pool.resident_adapters() if self._pool else []
+
+    def held(self) -> Held:
+        """A snapshot for the plan, the inventory and readiness."""
+        return Held(
+            stored=frozenset(self._store.digests()),
+            loaded={
+                one.name: Version(self._loaded_for.get(one.name, ""), one.digest) for one in self.residents()
+            },
+            busy=frozenset(self._actions),
+            observed=self._observed,
+            failures=self._failures,
+        )
+
+    def missing_required(self) -> list[str]:
+        """Names that readiness waits for."""
+        return missing(self._wanted.values(), self.held(), required_only=True)
+
+    def inventory(self) -> list[InventoryAdapter]:
+        """The state of each wanted adapter, sorted by name."""
+        held = self.held()
+        for digest in held.stored - self._sizes.keys():
+            self._sizes[digest] = self._store.stored_bytes(digest)
+        fetching = {name for name, (action, _) in self._actions.items() if isinstance(action, Fetch)}
+        facts = Facts(held, self.residents(), fetching, self._arrivals, self._sizes)
+        return inventory_adapters(self._wanted.values(), facts)
+
+    def version_on_disk(self, name: str) -> Version | None:
+        """What a request for `name` may be answered with: the wanted version, else the one before it."""
+        adapter, held = self._wanted.get(name), self.held()
+        if adapter is None:
+            return None
+        digest = held.digest_of(adapter)
+        if digest is not None and digest in held.stored:
+            self._latest[name] = Version(adapter.uid, digest)
+        version = self._latest.get(name)
+        return version if version and version.digest in held.stored else None
+
+    def belongs(self, resident: ResidentAdapter) -> bool:
+        """Whether what is in the slot was loaded for the adapter that now has the name."""
+        adapter = self._wanted.get(resident.name)
+        if adapter is None:
+            return False
+        same_content = resident.digest == (adapter.digest or self._observed.get(identity(adapter)))
+        return same_content or self._loaded_for.get(resident.name) == adapter.uid
+
+    def failure(self, name: str) -> Failure | None:
+        """The last attempt for `name`, when it failed."""
+        return self._failures.get(name)
+
+    # ---- converging
+
+    def attach(self, model: ModelAdapters, pool: ModelAdapterPool) -> None:
+        """The model is there: converge from now on. `model` and `pool` are two views of it."""
+        self._pool = pool
+        self._worker = AdapterWorker(
+            model,
+            pool,
+            self._store,
+            volumes_dir=self._settings.volumes_dir,
+            max_bytes=self._settings.max_adapter_bytes,
+        )
+        self._pin()
+        self._converging = asyncio.create_task(self._converge(), name="converge")
+
+    async def close(self) -> None:
+        """Stop converging; an action in progress ends by its own deadline and changes nothing here."""
+        if self._converging:
+            self._converging.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._converging
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def load(self, name: str, digest: str) -> None:
+        """Load a version that is on disk into a slot, unless an action for `name` is in progress.
+
+        Returns when the action has ended, well or not, or takes long: ask again for what is in the slot.
+        """
+        if name not in self._actions and name in self._wanted:
+            self._start(Load(self._wanted[name], digest))
+        if name in self._actions:
+            await asyncio.wait([self._actions[name][1]], timeout=_PATIENCE_SECONDS)
+
+    async def _converge(self) -> None:
+        while True:
+            self._changed.clear()
+            for action in plan(self._wanted.values(), self.held(), time.monotonic()):
+                self._start(action)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _RECHECK_SECONDS)
+
+    def _start(self, action: Action) -> None:
+        name = action.name if isinstance(action, Unload) else action.adapter.name
+        self._actions[name] = (
+            action,
+            asyncio.create_task(self._perform(name, action), name=f"adapter {name}"),
+        )
+
+    async def _perform(self, name: str, action: Action) -> None:
+        assert self._worker is not None, "actions start after attach"
+        loop = asyncio.get_running_loop()
+        try:
+            arrival = await loop.run_in_executor(self._threads, self._worker.perform, action)
+            if isinstance(action, Unload) or arrival is None:
+                self._loaded_for.pop(name, None)
+            else:
+                self._arrived(action, arrival)
+        except Exception as error:
+            self._failed(action, error)
+        finally:
+            del self._actions[name]
+            self._changed.set()
+
+    def _arrived(self, action: Fetch | Load, arrival: Arrival) -> None:
+        adapter = action.adapter
+        if adapter.digest is None:
+            self._observed[identity(adapter)] = arrival.digest
+        if isinstance(action, Fetch):
+            self._arrivals[adapter.name, arrival.digest] = arrival
+        self._latest[adapter.name] = Version(adapter.uid, arrival.digest)
+        if arrival.loaded:
+            self._loaded_for[adapter.name] = adapter.uid
+        if arrival.loaded or isinstance(action, Fetch):
+            self._failures.pop(adapter.name, None)
+            self._count(arrival.source, "ok", arrival.seconds)
+        else:
+            self._failed(action, PoolFull("every slot is busy or pinned; it is tried again"))
+        log.info(
+            "adapter %s@%s from %s in %.3f s: %s",
+            adapter.name,
+            arrival.digest[:SHORT_DIGEST],
+            arrival.address or arrival.source,
+            arrival.seconds,
+            "loaded" if arrival.loaded else "stored",
+        )
+
+    def _failed(self, action: Action, error: Exception) -> None:
+        if isinstance(action, Unload):
+            log.error("adapter %s could not be unloaded: %s", action.name, error)
+            return
+        adapter, problem = action.adapter, problem_of(error)
+        before = self._failures.get(adapter.name)
+        self._failures[adapter.name] = failed(adapter, problem, before, time.monotonic())
+        self._count("disk" if isinstance(action, Load) else adapter.sources[0].kind, "failed", None)
+        log.warning("adapter %s: %s: %s", adapter.name, problem.reason, problem.message)
+
+    def _count(self, source: str, result: str, seconds: float | None) -> None:
+        self._metrics.promotions.labels(source, result).inc()
+        if seconds is not None:
+            self._metrics.promotion_seconds.labels(source).observe(seconds)
