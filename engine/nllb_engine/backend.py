@@ -71,8 +71,8 @@ class GpuBackend(Protocol):
         """`size` zeroed bytes of host memory that the device can write asynchronously."""
         ...
 
-    def pinned(self, ptr: HostPtr) -> Tensor:
-        """The bytes of `alloc_pinned` as uint8 `[size]`."""
+    def pinned(self, ptr: HostPtr, size: int) -> Tensor:
+        """`size` bytes at `ptr`, inside one allocation, as uint8 `[size]`."""
         ...
 
     def free_pinned(self, ptr: HostPtr) -> None:
@@ -98,14 +98,15 @@ class _PinnedMemory:
         self._blocks[block.data_ptr()] = block
         return HostPtr(block.data_ptr())
 
-    def pinned(self, ptr: HostPtr) -> Tensor:
-        if ptr not in self._blocks:
-            raise InvalidRequest(f"address {ptr:#x} was not given out by alloc_host_pinned, or freed since")
-        return self._blocks[ptr]
+    def pinned(self, ptr: HostPtr, size: int) -> Tensor:
+        for base, block in self._blocks.items():
+            if base <= ptr and ptr + size <= base + block.numel():
+                return block[ptr - base : ptr - base + size]
+        raise InvalidRequest(f"{size} bytes at {ptr:#x} do not lie in memory of alloc_host_pinned")
 
     def free_pinned(self, ptr: HostPtr) -> None:
-        self.pinned(ptr)
-        del self._blocks[ptr]
+        if self._blocks.pop(ptr, None) is None:
+            raise InvalidRequest(f"address {ptr:#x} was not given out by alloc_host_pinned, or freed before")
 
     def clear(self) -> None:
         self._blocks.clear()

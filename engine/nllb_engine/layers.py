@@ -5,6 +5,7 @@ LoRA package implements `LoraTable` and hands one to each `Linear`.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +24,12 @@ class RowAdapters:
 
     slots: Tensor
     distinct: tuple[int, ...]
+
+    @classmethod
+    def of(cls, slots: Sequence[int], device: torch.device) -> "RowAdapters | None":
+        """From one slot per row, -1 for the base model; None when every row is the base model's."""
+        distinct = tuple(sorted({slot for slot in slots if slot >= 0}))
+        return cls(torch.tensor(slots, device=device), distinct) if distinct else None
 
 
 class LoraTable(Protocol):
