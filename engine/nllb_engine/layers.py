@@ -6,6 +6,7 @@ LoRA package implements `LoraTable` and hands one to each `Linear`.
 
 import math
 from collections.abc import Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,20 +17,32 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class RowAdapters:
-    """Which adapter each row of a forward uses.
+    """Which adapter each row of a forward uses; at least one row uses one.
 
     `slots` is int64 `[rows]` on the model's device, -1 for the base model. `distinct` are the slots >= 0 that
-    occur, ascending, known to the host so that nobody waits for the device to learn them.
+    occur, ascending, known to the host so that nobody waits for the device to learn them. `members[i]` holds the
+    rows of `distinct[i]`, int64 on the device, or is None when every row is of that slot.
     """
 
     slots: Tensor
     distinct: tuple[int, ...]
+    members: tuple[Tensor | None, ...]
 
     @classmethod
     def of(cls, slots: Sequence[int], device: torch.device) -> "RowAdapters | None":
-        """From one slot per row, -1 for the base model; None when every row is the base model's."""
-        distinct = tuple(sorted({slot for slot in slots if slot >= 0}))
-        return cls(torch.tensor(slots, device=device), distinct) if distinct else None
+        """Rows in order with their resolved slots (-1: base); None when all rows are the base model's."""
+        groups: dict[int, list[int]] = {}
+        for row, slot in enumerate(slots):
+            if slot >= 0:
+                groups.setdefault(slot, []).append(row)
+        if not groups:
+            return None
+        distinct = tuple(sorted(groups))
+        members = tuple(
+            None if len(groups[slot]) == len(slots) else torch.tensor(groups[slot], device=device)
+            for slot in distinct
+        )
+        return cls(torch.tensor(slots, dtype=torch.int64, device=device), distinct, members)
 
 
 class LoraTable(Protocol):
@@ -38,10 +51,9 @@ class LoraTable(Protocol):
     def apply(self, x: Tensor, out: Tensor, rows: RowAdapters) -> Tensor:
         """Add each row's adapter to the projection.
 
-        `x` is `[rows, ..., in]`, the Linear's input; `out` is `[rows, ..., out]`, the base projection before
-        the bias is added (weight-decomposed adapters, DoRA, rescale exactly that); both in the compute dtype.
-        Returns `[rows, ..., out]`; it may write into `out` and return it. Rows whose slot is -1, or whose
-        adapter does not touch this Linear, must come back bit for bit as they were.
+        `x` is `[rows, ..., in]`, the Linear's input; `out` is `[rows, ..., out]`, its result with the bias in; both
+        in the compute dtype. Returns `[rows, ..., out]`; it may write into `out` and return it. Rows whose slot
+        is -1, or whose adapter does not touch this Linear, must come back bit for bit as they were.
         """
         ...
 
@@ -62,10 +74,8 @@ class Linear:
 
     def forward(self, x: Tensor, rows: RowAdapters | None) -> Tensor:
         """`x` `[rows, ..., in]` → `[rows, ..., out]`. `rows` None: every row is the base model's."""
-        if rows is None or self.lora is None:
-            return functional.linear(x, self.weight, self.bias)
-        out = self.lora.apply(x, functional.linear(x, self.weight), rows)
-        return out if self.bias is None else out + self.bias
+        out = functional.linear(x, self.weight, self.bias)
+        return out if rows is None or self.lora is None else self.lora.apply(x, out, rows)
 
 
 class LayerNorm:
