@@ -1,4 +1,4 @@
-"""Random tiny M2M100 checkpoints, made on the fly and seeded: every shape and file layout the engine must read."""
+"""Random tiny M2M100 checkpoints, seeded and made on the fly: every shape and layout the engine must read."""
 
 import itertools
 import json

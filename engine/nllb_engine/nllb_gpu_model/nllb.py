@@ -9,12 +9,13 @@ from nllb_engine.nllb_gpu_model.beams import NllbBeams
 from nllb_engine.nllb_gpu_model.core import ModelCore
 from nllb_engine.nllb_gpu_model.feed import NllbDeviceFeed
 from nllb_engine.nllb_gpu_model.lifecycle import NllbLifecycle
+from nllb_engine.nllb_gpu_model.no_adapters import NoAdapters
 from nllb_engine.nllb_gpu_model.no_draft import NoDraft, NoSsmState, NoVerify
 from nllb_engine.nllb_gpu_model.reading import NllbLogits, NllbStreams
 
 
 class NllbGpuModel(
-    NllbBeams, NllbDeviceFeed, NllbLifecycle, NllbLogits, NllbStreams, NoDraft, NoVerify, NoSsmState
+    NoAdapters, NllbBeams, NllbDeviceFeed, NllbLifecycle, NllbLogits, NllbStreams, NoDraft, NoVerify, NoSsmState
 ):
     """The served NLLB encoder-decoder. All calls but the adapters' come from one worker thread."""
 
