@@ -6,7 +6,6 @@ LoRA package implements `LoraTable` and hands one to each `Linear`.
 
 import math
 from collections.abc import Sequence
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,8 +19,8 @@ class RowAdapters:
     """Which adapter each row of a forward uses; at least one row uses one.
 
     `slots` is int64 `[rows]` on the model's device, -1 for the base model. `distinct` are the slots >= 0 that
-    occur, ascending, known to the host so that nobody waits for the device to learn them. `members[i]` holds the
-    rows of `distinct[i]`, int64 on the device, or is None when every row is of that slot.
+    occur, ascending, known to the host so that nobody waits for the device to learn them. `members[i]` holds
+    the rows of `distinct[i]`, int64 on the device, or is None when every row is of that slot.
     """
 
     slots: Tensor
@@ -51,9 +50,9 @@ class LoraTable(Protocol):
     def apply(self, x: Tensor, out: Tensor, rows: RowAdapters) -> Tensor:
         """Add each row's adapter to the projection.
 
-        `x` is `[rows, ..., in]`, the Linear's input; `out` is `[rows, ..., out]`, its result with the bias in; both
-        in the compute dtype. Returns `[rows, ..., out]`; it may write into `out` and return it. Rows whose slot
-        is -1, or whose adapter does not touch this Linear, must come back bit for bit as they were.
+        `x` is `[rows, ..., in]`, the Linear's input; `out` is `[rows, ..., out]`, its result with the bias
+        in; both in the compute dtype. Returns `[rows, ..., out]`; it may write into `out` and return it. Rows
+        whose slot is -1, or whose adapter does not touch this Linear, must come back bit for bit as they were.
         """
         ...
 
