@@ -52,7 +52,7 @@ class LoraTable(Protocol):
 
         `x` is `[rows, ..., in]`, the Linear's input; `out` is `[rows, ..., out]`, its result with the bias
         in; both in the compute dtype. Returns `[rows, ..., out]`; it may write into `out` and return it. Rows
-        whose slot is -1, or whose adapter does not touch this Linear, must come back bit for bit as they were.
+        whose slot is -1, or whose adapter does not touch this Linear, must come back bit for bit the same.
         """
         ...
 
