@@ -137,6 +137,16 @@ class AdapterManager:
             failures=self._failures,
         )
 
+    def gauges(self) -> dict[str, float]:
+        """Numbers for the metrics."""
+        residents = self.residents()
+        return {
+            "nllb_adapters_wanted": len(self._wanted),
+            "nllb_adapters_stored": len(self._store.digests()),
+            "nllb_adapters_loaded": len(residents),
+            "nllb_adapter_refs": sum(one.refs for one in residents),
+        }
+
     def missing_required(self) -> list[str]:
         """Names that readiness waits for."""
         return missing(self._wanted.values(), self.held(), required_only=True)

@@ -1,0 +1,29 @@
+"""`python -m nllb_server`: settings from the environment, then the server's life."""
+
+import asyncio
+import logging
+import os
+import sys
+
+from nllb_server.model_loader import load_model
+from nllb_server.process import Load, run_server
+from nllb_server.settings import ServerSettings, SettingsError
+
+
+def main(load: Load = load_model) -> None:
+    """Run one server; exit status 2 for settings that cannot be used, 1 for a model that cannot be loaded."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = ServerSettings.from_env(os.environ)
+    except SettingsError as error:
+        sys.exit(_refuse(str(error)))
+    sys.exit(asyncio.run(run_server(settings, load)))
+
+
+def _refuse(message: str) -> int:
+    logging.getLogger("nllb_server").error("%s", message)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One module per family of routes. A handler parses, asks the pod, and shapes the reply; nothing more."""
