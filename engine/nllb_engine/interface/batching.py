@@ -30,11 +30,11 @@ def logprob_of(f32_logits: Sequence[float], target: int, k: int) -> tuple[float,
     if not f32_logits:
         return -math.inf, []
     highest = max(f32_logits)
-    normaliser = highest + math.log(math.fsum(math.exp(logit - highest) for logit in f32_logits))
+    normaliser = math.log(math.fsum(math.exp(logit - highest) for logit in f32_logits))
     best = heapq.nsmallest(max(k, 0), range(len(f32_logits)), key=lambda index: (-f32_logits[index], index))
-    top = [(index, f32_logits[index] - normaliser) for index in best]
+    top = [(index, f32_logits[index] - highest - normaliser) for index in best]
     inside = 0 <= target < len(f32_logits)
-    return (f32_logits[target] - normaliser if inside else -math.inf), top
+    return (f32_logits[target] - highest - normaliser if inside else -math.inf), top
 
 
 def extract_bf16(row: bytes, target: int, k: int, vocab: int) -> PromptTokenLogprob:

@@ -15,7 +15,15 @@ from nllb_engine.nllb_gpu_model.reading import NllbLogits, NllbStreams
 
 
 class NllbGpuModel(
-    NoAdapters, NllbBeams, NllbDeviceFeed, NllbLifecycle, NllbLogits, NllbStreams, NoDraft, NoVerify, NoSsmState
+    NoAdapters,
+    NllbBeams,
+    NllbDeviceFeed,
+    NllbLifecycle,
+    NllbLogits,
+    NllbStreams,
+    NoDraft,
+    NoVerify,
+    NoSsmState,
 ):
     """The served NLLB encoder-decoder. All calls but the adapters' come from one worker thread."""
 
