@@ -17,10 +17,9 @@ import torch
 
 from nllb_engine.checkpoint import open_checkpoint
 from nllb_engine.interface import WeightStore
+from nllb_engine.model import TIED_NAMES
 
 log = logging.getLogger(__name__)
-
-_EMBEDDING = "model.shared.weight"
 
 
 def bf16_checkpoint(folder: Path, cache_dir: Path) -> Path:
@@ -30,7 +29,8 @@ def bf16_checkpoint(folder: Path, cache_dir: Path) -> Path:
     that a changed checkpoint is converted again. Raises CheckpointError, and OSError when the disk is full.
     """
     weights = open_checkpoint(folder)
-    if weights.dtype(_EMBEDDING) == torch.bfloat16:
+    names = set(weights.names())
+    if all(weights.dtype(name) == torch.bfloat16 for name in TIED_NAMES if name in names):
         return folder
     copy = cache_dir / f"{folder.name}-{_fingerprint(folder)}"
     if (copy / "model.safetensors").exists():

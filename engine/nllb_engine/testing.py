@@ -41,7 +41,7 @@ class RecordingModel:
     def __init__(self, model: object, path: Path) -> None:
         """Append to `path`, which is created when missing."""
         self._model = model
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
         self._lock = threading.Lock()
         self._serials: dict[int, int] = {}
         self._kept: list[object] = []  # so that Python never gives the id of a known object to another one
@@ -76,8 +76,8 @@ class RecordingModel:
                 ),
                 **({"error": error} if error else {"result": self._summary(result)}),
             }
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
     def _summary(self, value: Any) -> Any:
         match value:
