@@ -112,3 +112,9 @@ def tail(file: Path, offset: int = 0) -> str | None:
     except OSError:
         return None
     return text or None
+
+
+def last_line(file: Path, offset: int = 0) -> str | None:
+    """The last line that a process wrote after `offset`: of a Python traceback, the error itself."""
+    lines = (tail(file, offset) or "").splitlines()
+    return lines[-1].strip() if lines else None

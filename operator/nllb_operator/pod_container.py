@@ -96,18 +96,17 @@ def _mount(path: str, volume: Manifest) -> Mount:
 def localised(value: str, mounts: Sequence[Mount], rootfs: Path) -> str:
     """`value` with a container path turned into its place below `rootfs`; anything else unchanged.
 
-    A path counts if it lies in a mount or contains one (`/volumes` above `/volumes/models`), as a plain path
-    or as `file://` URI.
+    A path counts if it lies in a mount or contains one (`/volumes` above `/volumes/models`). A `file://` URI
+    does not: it names a place in the image, for which this machine stands.
     """
-    scheme, path = ("file://", value[7:]) if value.startswith("file:///") else ("", value)
-    if not path.startswith("/") or path == "/":
+    if not value.startswith("/") or value == "/":
         return value
-    plain = path.rstrip("/")
+    plain = value.rstrip("/")
     inside = any(
         plain == mount.path or plain.startswith(mount.path + "/") or mount.path.startswith(plain + "/")
         for mount in mounts
     )
-    return f"{scheme}{rootfs}{path}" if inside else value
+    return f"{rootfs}{value}" if inside else value
 
 
 def environment_of(pod: Manifest, pod_ip: str, rootfs: Path) -> dict[str, str]:

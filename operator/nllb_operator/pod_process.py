@@ -138,7 +138,7 @@ class PodProcess:
             code = await self._until_exit()
             self._change(
                 ready=False, state="terminated", exit_code=code, finished_at=time.time(),
-                reason="Completed" if code == 0 else "Error", message=machine.tail(self.host.log, offset),
+                reason="Completed" if code == 0 else "Error", message=self._last_words(code, offset),
             )  # fmt: skip
             policy = self.pod["spec"].get("restartPolicy", "Always")
             if policy == "Never" or (policy == "OnFailure" and code == 0):
@@ -149,6 +149,11 @@ class PodProcess:
             if not self._stopping.is_set():
                 self._change(restarts=restarts, state="waiting", reason="CrashLoopBackOff")
             await self._stopping_within(pause)
+
+    def _last_words(self, code: int, offset: int) -> str:
+        end = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+        said = machine.last_line(self.host.log, offset)
+        return f"the process {end}: {said}" if said else f"the process {end} and said nothing"
 
     async def _prepared(self) -> list[str] | None:
         """Lay out the files, waiting for what is missing; None: stopped meanwhile."""

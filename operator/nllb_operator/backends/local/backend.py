@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from nllb_operator.backends.base import FleetKey, FleetSnapshot, Manifest, ObjectConflict, ObjectRef, PodView
-from nllb_operator.backends.local.services import ServiceRouter
+from nllb_operator.backends.local.services import ServiceRouter, endpoint_of
 from nllb_operator.backends.local.store import Key, ObjectStore, now, owner_uids
 from nllb_operator.backends.local.workloads import LocalMachine, Workloads, is_ready
 from nllb_operator.naming import (
@@ -122,7 +122,10 @@ class LocalBackend:
         self.store.annotate(Key("Pod", namespace, pod.name), DELETION_COST_ANNOTATION, str(cost))
 
     async def write_status(self, ref: ObjectRef, status: Mapping[str, Any]) -> None:
-        """Replace an object's status."""
+        """Replace an object's status. A fleet's endpoint is where its Service listens here."""
+        if ref.kind == NLLB_DEPLOYMENT and "endpoint" in status:
+            service = self.store.get(Key("Service", ref.namespace, ref.name))
+            status = {**status, "endpoint": endpoint_of(service or {}) or ""}
         self.store.set_status(Key(ref.kind, ref.namespace, ref.name), status, ref.uid)
 
     async def emit_event(

@@ -135,12 +135,12 @@ class Workloads:
 
     def _start(self, key: Key, pod: Manifest) -> None:
         try:
-            wanted = _gpus_wanted(pod)
+            resource, wanted = _gpus_wanted(pod)
             gpus = self._free_gpus()
             if wanted > len(gpus):
                 raise PodNotRunnable(
                     "Unschedulable",
-                    f"needs {wanted} GPU, of {self._local.gpus} on this machine {len(gpus)} are free: "
+                    f"needs {wanted} {resource}, of {self._local.gpus} on this machine {len(gpus)} are free: "
                     "start with `local up --gpus N`, or set gpu.count: 0 and engine.device: cpu",
                 )
             taken = {process.host.ip for process in self._running.values()}
@@ -217,9 +217,11 @@ def _goes_first(pod: Mapping[str, Any]) -> tuple[Any, ...]:
     return (status.get("phase") == "Running", is_ready(pod), cost, -created.timestamp())
 
 
-def _gpus_wanted(pod: Manifest) -> int:
+def _gpus_wanted(pod: Manifest) -> tuple[str, int]:
+    """The extended resource that the pod asks for, whatever its name, and how many of it."""
     limits = container_of(pod).get("resources", {}).get("limits", {})
-    return sum(int(count) for name, count in limits.items() if name not in _ORDINARY)
+    extended = {name: int(count) for name, count in limits.items() if name not in _ORDINARY}
+    return " and ".join(extended), sum(extended.values())
 
 
 def _unscheduled(reason: str, message: str) -> dict[str, Any]:

@@ -1,0 +1,97 @@
+"""Where the demo plays: what the story needs of a fleet, and how a command line is shown and run.
+
+Must not know the story.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).resolve().parents[1]
+REPOSITORY = EXAMPLES.parent
+
+
+class DemoFailed(Exception):
+    """Something the demo promises did not happen; the message says what, and where to look."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of the fleet. Addresses are `host:port`, None until it has them."""
+
+    name: str
+    ready: bool
+    http: str | None
+    control: str | None
+
+
+class Stage(ABC):
+    """A place for a fleet, and the commands by which a user would drive it."""
+
+    @abstractmethod
+    def set_up(self) -> None:
+        """Bring the place up, with the operator running in it."""
+
+    @abstractmethod
+    def apply(self, file: Path, changed: str | None = None) -> None:
+        """Apply a YAML file of `examples/`, or `changed`, its content after an edit."""
+
+    @abstractmethod
+    def wait_ready(self, *names: str) -> None:
+        """Wait until `kind/name` objects are Ready."""
+
+    @abstractmethod
+    def show(self) -> None:
+        """Print the fleet, its adapters and pods as the user's tool shows them."""
+
+    @abstractmethod
+    def object(self, kind: str, name: str) -> Mapping[str, Any]:
+        """An object, as it is now."""
+
+    @abstractmethod
+    def pods(self) -> list[Pod]:
+        """The fleet's pods that are not on their way out."""
+
+    @abstractmethod
+    def endpoints(self) -> list[str]:
+        """URLs at which requests are answered now."""
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Delete the fleet and its adapter, and wait until their pods are gone."""
+
+    @abstractmethod
+    def clean_up(self) -> None:
+        """End and remove everything. Called once, whatever happened before."""
+
+
+def say(text: str = "") -> None:
+    """A line for the person who watches."""
+    print(text, flush=True)
+
+
+def run(
+    command: Sequence[str | Path], *, shown: str | None = None, stdin: str | None = None, env: Mapping[str, str] | None = None
+) -> str:
+    """Run a command, after printing it as `$ shown`; its output is returned. DemoFailed with what it wrote to stderr."""
+    if shown is not None:
+        say(f"$ {shown}")
+    done = subprocess.run([str(part) for part in command], input=stdin, capture_output=True, text=True, env=env)
+    if done.returncode:
+        raise DemoFailed(f"{shown or command[0]}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def until(what: str, done: Callable[[], bool], seconds: float) -> None:
+    """Poll until `done`. DemoFailed says what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.1)
