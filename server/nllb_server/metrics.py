@@ -5,7 +5,13 @@ Knows names, labels and buckets. Must not know who counts; labels never hold tex
 
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -17,6 +23,7 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         """Declare them all, so that each shows up as 0 before its first event."""
+        disable_created_metrics()  # they double the series and say what a restart shows anyway
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "nllb_requests", "HTTP requests by route and status", ["route", "code"], registry=self.registry

@@ -38,7 +38,9 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ApiError:
     names = sorted(known)
     folded = {candidate.lower().replace("-", "_"): candidate for candidate in names}
     wanted = name[:64].lower().replace("-", "_")
-    near = [folded[match] for match in difflib.get_close_matches(wanted, folded, n=3, cutoff=0.5)]
+    alike = [one for one in folded if wanted and one.startswith(wanted)]
+    alike = alike or difflib.get_close_matches(wanted, folded, n=3, cutoff=0.5)
+    near = [folded[one] for one in alike[:3]]
     hint = f"did you mean {' or '.join(near)}?" if near else "the list of known ones is in `known`"
     message = (
         f"unknown {what} {name[:64]!r}; {hint}" if names else f"unknown {what} {name[:64]!r}; none is known"

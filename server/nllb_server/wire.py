@@ -10,7 +10,7 @@ and pods ignore unknown fields, so that two neighbouring versions can talk.
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 PUBLIC_PORT = 8000
 CONTROL_PORT = 8001
@@ -28,8 +28,7 @@ PEER_PATH = "/peer/v1/adapters"
 ADAPTER_HEADER = "X-NLLB-Adapter"
 REQUEST_ID_HEADER = "X-Request-Id"
 
-SHORT_DIGEST = 12
-"""Hex digits of a digest in headers and logs."""
+SHORT_DIGEST = 12  # hex digits of a digest in headers and logs
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 AdapterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$")]
@@ -57,7 +56,10 @@ class Message(BaseModel):
 class TranslateRequest(UserMessage):
     """Body of `POST /v1/translate`. Absent `source` or `target`: the pod's configured default."""
 
-    text: str | Annotated[list[str], Field(min_length=1)]
+    text: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[str], Field(min_length=1), Tag("texts")],
+        Discriminator(lambda value: "texts" if isinstance(value, list) else "text"),
+    ]
     source: str | None = None
     target: str | None = None
     adapter: str | None = None
@@ -165,7 +167,7 @@ class LanguageList(Message):
 
 
 class Readiness(Message):
-    """Reply of `/readyz`: `missing` names adapters that are awaited, or were given up at the deadline."""
+    """Reply of `/readyz`: `missing` are required adapters that are awaited, or given up at the deadline."""
 
     ready: bool
     reason: Literal["Ready", "LoadingModel", "AwaitingAdapters", "Draining"]
@@ -267,10 +269,7 @@ class ModelInfo(Message):
 
 
 class Inventory(Message):
-    """What a pod holds; the operator believes this and nothing else. `boot_id` changes with every start.
-
-    `revision` is that of the last accepted WantedSet (-1: none since the start).
-    """
+    """What a pod holds. `boot_id`: new with each start. `revision`: of the last accepted set, -1 for none."""
 
     boot_id: str
     pod: str
