@@ -192,7 +192,7 @@ def _with_version(view: AdapterView, fleet: str) -> AdapterView:
 def _without_source(view: AdapterView, problem: Problem) -> AdapterView:
     """A source that cannot be used takes nothing away: what has been Ready stays."""
     if view.required:
-        return replace(view, remark=problem)
+        return view
     if view.previous is not None:
         return replace(view, version=view.previous, previous=None, required=True, remark=problem)
     return replace(view, problem=problem)

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 Manifest = dict[str, Any]
 """An object in the shape of the Kubernetes API: apiVersion, kind, metadata, …"""
 
 
 class FleetKey(NamedTuple):
-    """A fleet: what one reconcile looks at. Its NllbDeployment may be missing (an adapter names it in vain)."""
+    """A fleet: what one reconcile looks at. Its NllbDeployment may be missing."""
 
     namespace: str
     name: str
@@ -89,8 +89,22 @@ class FleetSnapshot:
     pods: Sequence[PodView] = field(default=())
 
 
-class ObjectConflict(Exception):
+class ObjectRefused(Exception):
+    """An object cannot be written as it is; the message is for the user, under the class's `reason`."""
+
+    reason: ClassVar[str]
+
+
+class ObjectConflict(ObjectRefused):
     """An object of that name belongs to somebody else; the message names it and says what to do."""
+
+    reason = "NameConflict"
+
+
+class ObjectRejected(ObjectRefused):
+    """The object breaks a rule of the place where the fleet lives; the message says which."""
+
+    reason = "ObjectRejected"
 
 
 class BackendUnavailable(Exception):
@@ -100,7 +114,7 @@ class BackendUnavailable(Exception):
 class Backend(Protocol):
     """Reads and writes of the reconcile core. Every write is idempotent; a repeated one changes nothing.
 
-    Writes raise `ObjectConflict` or `BackendUnavailable`, reads the latter.
+    `apply` raises `ObjectRefused`; every call but `emit_event` may raise `BackendUnavailable`.
     """
 
     def keys(self) -> set[FleetKey]:
@@ -116,7 +130,7 @@ class Backend(Protocol):
         ...
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create the object, or make the fields that `manifest` names equal to it. Never adopts a foreign one."""
+        """Create the object, or set the fields that `manifest` names. Never adopts a foreign one."""
         ...
 
     async def delete(self, ref: ObjectRef) -> None:

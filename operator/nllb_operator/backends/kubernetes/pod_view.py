@@ -1,0 +1,78 @@
+"""A PodView from a Pod object of the API server.
+
+Pure. Knows where Kubernetes says why a pod does not run. Must not know what the core does about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from nllb_operator.backends.base import PodView
+from nllb_operator.naming import DELETION_COST_ANNOTATION, POD_TEMPLATE_LABEL
+
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of a waiting container that pass by themselves."""
+
+
+def pod_view(pod: Mapping[str, Any]) -> PodView:
+    """Read a Pod."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    reason, message = _trouble(status)
+    cost = (meta.get("annotations") or {}).get(DELETION_COST_ANNOTATION, "")
+    created = meta.get("creationTimestamp")
+    return PodView(
+        name=meta["name"],
+        uid=meta["uid"],
+        phase=status.get("phase") or "Pending",
+        ready=_condition(status, "Ready").get("status") == "True",
+        deleting=bool(meta.get("deletionTimestamp")),
+        template_hash=(meta.get("labels") or {}).get(POD_TEMPLATE_LABEL, ""),
+        control_addr=_address(pod, "control"),
+        public_addr=_address(pod, "http"),
+        restarts=sum(item.get("restartCount", 0) for item in status.get("containerStatuses") or ()),
+        reason=reason,
+        message=message,
+        deletion_cost=int(cost) if cost.lstrip("-").isdigit() else None,
+        created=datetime.fromisoformat(created) if created else None,
+    )
+
+
+def _address(pod: Mapping[str, Any], port_name: str) -> str | None:
+    """`host:port` of a named port, None while the pod has no IP."""
+    host = (pod.get("status") or {}).get("podIP")
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports") or ():
+            if host and port.get("name") == port_name:
+                return (
+                    f"[{host}]:{port['containerPort']}" if ":" in host else f"{host}:{port['containerPort']}"
+                )
+    return None
+
+
+def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((item for item in status.get("conditions") or () if item["type"] == name), {})
+
+
+def _trouble(status: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Why the pod does not run: not scheduled, evicted, or a container that waits for a bad reason."""
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason") or "Unschedulable", scheduled.get("message")
+    if status.get("phase") == "Failed":
+        return status.get("reason") or "PodFailed", status.get("message")
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") and waiting["reason"] not in _STARTING:
+            return waiting["reason"], waiting.get("message") or _last_end(container)
+    return None, None
+
+
+def _last_end(container: Mapping[str, Any]) -> str | None:
+    """How the container ended last time, for one that crashes again and again."""
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    if not ended:
+        return None
+    text = f"the container ended with code {ended.get('exitCode')}"
+    return f"{text}: {ended['message']}" if ended.get("message") else text
