@@ -66,10 +66,11 @@ class ModelAdapters:
         raise UnsupportedByModel("promote_lora_from_peer")
 
     def promote_lora_from_disk(
-        self, adapter_dir: Path, name: str, *, activate: bool = True
+        self, adapter_dir: Path, name: str, *, activate: bool = True, digest: str | None = None
     ) -> tuple[int, str | None]:
         """Load the PEFT folder `adapter_dir` as `name` into a free slot; returns slot and evicted name.
 
-        As `promote_lora_from_peer`, without the transfer. Seed's default: an error.
+        As `promote_lora_from_peer`, without the transfer; a `digest`, when given, must be the folder's.
+        Seed's default: an error.
         """
         raise UnsupportedByModel("promote_lora_from_disk")

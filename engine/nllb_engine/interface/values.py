@@ -174,15 +174,27 @@ class ForwardDisclosure:
 
 @dataclass(frozen=True)
 class PeftAdapterConfig:
-    """What scales an adapter. `scaling` is alpha/r, or alpha/sqrt(r) with rank-stabilised LoRA (rsLoRA)."""
+    """The fields of PEFT's adapter_config.json that change what an adapter computes, under PEFT's names.
+
+    A string in `target_modules` is a regular expression for whole module paths, or "all-linear"; a tuple
+    holds path endings. The patterns are (regular expression, value) pairs in file order; the first fit wins.
+    """
 
     r: int
     lora_alpha: float
     use_rslora: bool = False
+    target_modules: tuple[str, ...] | str = ()
+    exclude_modules: tuple[str, ...] | str = ()
+    layers_to_transform: tuple[int, ...] = ()
+    layers_pattern: tuple[str, ...] = ()
+    rank_pattern: tuple[tuple[str, int], ...] = ()
+    alpha_pattern: tuple[tuple[str, float], ...] = ()
+    use_dora: bool = False
+    lora_bias: bool = False
 
     @property
     def scaling(self) -> float:
-        """Factor on B·A·x."""
+        """Factor on B·A·x of a module that no pattern names: alpha/r, or alpha/sqrt(r) with rsLoRA."""
         return self.lora_alpha / (self.r**0.5 if self.use_rslora else self.r)
 
 

@@ -130,7 +130,7 @@ class NllbBeams(NllbBase):
             req,
             target=target,
             max_length=max_new + 1,
-            adapter=self.acquire_adapter_slot(req.adapter_slot),
+            adapter=self._acquire_adapter(req.adapter_slot),
             scores=BeamScores.start(req.num_beams, self.core.gpu.device),
             beams=[[] for _ in range(req.num_beams)],
             finished=[[] for _ in range(req.num_beams)],

@@ -15,6 +15,7 @@ from nllb_engine.interface import (
     RowMask,
     SequenceState,
 )
+from nllb_engine.lora.promotion import AdapterPromoter
 from nllb_engine.nllb_gpu_model import requests
 from nllb_engine.nllb_gpu_model.core import ModelCore
 from nllb_engine.nllb_gpu_model.forward import NllbForward
@@ -23,9 +24,9 @@ from nllb_engine.nllb_gpu_model.forward import NllbForward
 class NllbDeviceFeed(NllbForward):
     """One feed cell per row holds the last argmax. Nothing here waits, apart from `event_synchronize`."""
 
-    def __init__(self, core: ModelCore) -> None:
+    def __init__(self, core: ModelCore, adapters: AdapterPromoter) -> None:
         """Cells of 0 until the first argmax."""
-        super().__init__(core)
+        super().__init__(core, adapters)
         self._cells = torch.zeros(core.max_batch, dtype=torch.int64, device=core.gpu.device)
 
     def supports_device_token_feed(self) -> bool:

@@ -124,7 +124,7 @@ class NllbForward(NllbBase):
     def _acquire_adapters(self, seqs: Sequence[SequenceState]) -> None:
         for seq in seqs:
             if seq.acquired_adapter_slot < 0:
-                seq.acquired_adapter_slot = self.acquire_adapter_slot(seq.adapter_slot)
+                seq.acquired_adapter_slot = self._acquire_adapter(seq.adapter_slot)
             slot = seq.acquired_adapter_slot
             seq.adapter_id = self.adapter_id_for(slot) if slot >= 0 else 0
 

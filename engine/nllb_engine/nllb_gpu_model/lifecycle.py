@@ -74,6 +74,7 @@ class NllbLifecycle(NllbBase):
         if not self.core.closed:
             self._sources.clear()
             self._chunks.clear()
+            self.adapters.close()
             self.core.close()
 
     def _forget(self, slot: int) -> None:
