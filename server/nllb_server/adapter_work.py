@@ -16,7 +16,7 @@ from nllb_engine.interface.adapter_pool import ModelAdapterPool
 from nllb_engine.interface.adapters import ModelAdapters
 from nllb_engine.lora.store import AdapterStore
 from nllb_server.adapter_plan import Action, Fetch, Load, Unload
-from nllb_server.origins import OriginUnavailable, fetch_from_origin
+from nllb_server.origins import OriginUnavailable, origin_copy
 from nllb_server.wire import AdapterProblem, Source, WantedAdapter
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class AdapterWorker:
             return None
         began = time.monotonic()
         if isinstance(action, Load):
-            loaded = self._load(action.digest, action.adapter.name)
+            loaded = self._load_stored(action.digest, action.adapter.name)
             return Arrival(action.digest, "disk", None, time.monotonic() - began, loaded)
         return self._fetch(action, began)
 
@@ -82,14 +82,14 @@ class AdapterWorker:
         raise error
 
     def _from_origin(self, adapter: WantedAdapter) -> tuple[str, bool]:
-        digest = fetch_from_origin(
+        with origin_copy(
             adapter.uri,
             adapter.digest,
             self._store,
             volumes_dir=self._volumes_dir,
             max_bytes=self._max_bytes,
-        )
-        return digest, self._load(digest, adapter.name)
+        ) as (folder, digest):
+            return digest, self._load(folder, adapter.name)
 
     def _from_peer(self, adapter: WantedAdapter, source: Source) -> tuple[str, bool]:
         assert adapter.digest is not None and source.addr is not None, "wire.py checks both"
@@ -103,11 +103,19 @@ class AdapterWorker:
             raise PeerUnavailable(f"{source.addr} sent other files than those asked for: {error}") from error
         return adapter.digest, True
 
-    def _load(self, digest: str, name: str) -> bool:
-        """Into a slot; False when the pool is full, which leaves the files where they are."""
+    def _load_stored(self, digest: str, name: str) -> bool:
         folder = self._store.path(digest)
-        if folder is None:
-            raise OriginUnavailable("the adapter's files have left the disk; they will be fetched again")
+        if folder is not None:
+            try:
+                return self._load(folder, name)
+            except AdapterRejected:
+                if self._store.path(digest) is not None:
+                    raise
+                # The model found the files damaged and removed them: the disk is at fault, not the adapter.
+        raise OriginUnavailable("the adapter's files on disk were damaged or lost; they are fetched again")
+
+    def _load(self, folder: Path, name: str) -> bool:
+        """Check, store and load; False when no slot is free, which leaves the files in the store."""
         try:
             self._model.promote_lora_from_disk(folder, name, activate=False)
         except PoolFull:

@@ -23,7 +23,8 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         """Declare them all, so that each shows up as 0 before its first event."""
-        disable_created_metrics()  # they double the series and say what a restart shows anyway
+        # They double the series and say what a restart shows anyway.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "nllb_requests", "HTTP requests by route and status", ["route", "code"], registry=self.registry

@@ -1,9 +1,11 @@
-"""Adapters' origins: bring a folder of a mounted volume into the store.
+"""Adapters' origins: folders of mounted volumes.
 
 Knows URIs, folders and the store. Must not know peers, slots or HTTP. All functions block.
 """
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nllb_engine.errors import AdapterRejected, DigestMismatch
@@ -16,11 +18,13 @@ class OriginUnavailable(Exception):
     """The origin cannot be read by this pod: a volume that is not mounted, a folder that is not there."""
 
 
-def fetch_from_origin(
+@contextmanager
+def origin_copy(
     uri: str, digest: str | None, store: AdapterStore, *, volumes_dir: Path, max_bytes: int
-) -> str:
-    """Copy the files of `uri` into `store` and return their digest (lowercase hex SHA-256).
+) -> Iterator[tuple[Path, str]]:
+    """A private copy of the files of `uri`, and their digest (lowercase hex SHA-256); gone afterwards.
 
+    It lies on the store's file system but not in the store: nobody else sees it before it has been checked.
     With a `digest` the files must have it: else DigestMismatch. Raises OriginUnavailable, and AdapterRejected
     when the folder holds more than `max_bytes` or what no adapter holds.
     """
@@ -39,8 +43,7 @@ def fetch_from_origin(
         found = folder_digest(staged)
         if digest is not None and found != digest:
             raise DigestMismatch(digest, found)
-        store.add_verified(staged, found)
-    return found
+        yield staged, found
 
 
 def _require_room(folder: Path, size: int) -> None:
