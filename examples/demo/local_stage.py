@@ -66,7 +66,7 @@ class LocalStage(Stage):
     def _local(self, command: str, *arguments: str | Path, shown: str | None = None, stdin: str | None = None) -> str:
         """Run `nllb-fleet local COMMAND …`; if it is shown, so is what it printed."""
         assert self._state is not None
-        program = (sys.executable, "-c", "from nllb_operator.cli import main; main()", "local", command)
+        program = (sys.executable, "-m", "nllb_operator.cli", "local", command)
         line = None if shown is None else f"nllb-fleet local {shown}"
         output = run((*program, *arguments, "--state", self._state), shown=line, stdin=stdin)
         if shown is not None and output.strip():
