@@ -52,7 +52,7 @@ def write_adapter(model: PeftModel, folder: Path) -> None:
     save_file(rounded, weights, metadata={"format": "pt"})
     (folder / "README.md").unlink(missing_ok=True)
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    config |= {"base_model_name_or_path": "tiny-nllb", "task_type": "SEQ_2_SEQ_LM"}
+    config |= {"base_model_name_or_path": "tiny-nllb", "task_type": "SEQ_2_SEQ_LM", "auto_mapping": None}
     if isinstance(config.get("target_modules"), list):
         config["target_modules"].sort()
     text = json.dumps(config, indent=2, sort_keys=True)
@@ -116,5 +116,6 @@ def run(arguments: argparse.Namespace, device: str, workers: int) -> dict[str, A
         steps[name] = fit(model, pool, languages, plan)
         shutil.rmtree(out / name, ignore_errors=True)
         write_adapter(model, out / name)
-    report = check(_base(arguments.model, device), arguments.model, out, names, max(1, arguments.check // 10))
+    present = [name for name in ADAPTERS if (out / name / "adapter_config.json").exists()]
+    report = check(_base(arguments.model, device), arguments.model, out, present, max(1, arguments.check // 10))
     return {"steps": steps} | report

@@ -43,6 +43,7 @@ class Translator:
     def __init__(self, model: PreTrainedModel, tokenizer: Path, language_ids: dict[str, int], rows: int) -> None:
         """`rows`: texts per batch for greedy search; beams divide it."""
         self._model, self._tokenizer, self._ids, self._rows = model, tokenizer, language_ids, rows
+        model.generation_config.max_length = None
 
     def _batch(self, jobs: list[Job], beams: int, answers: int) -> list[list[str]]:
         device = self._model.device
