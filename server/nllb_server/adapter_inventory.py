@@ -52,6 +52,7 @@ def _entry(adapter: WantedAdapter, facts: Facts, resident: ResidentAdapter | Non
     failure = held.failures.get(adapter.name)
     return InventoryAdapter(
         name=adapter.name,
+        uid=adapter.uid,
         digest=digest,
         state=state,
         slot=resident.slot if resident else None,

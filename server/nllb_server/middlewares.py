@@ -14,7 +14,14 @@ from aiohttp import web
 
 from nllb_server.keys import POD, REQUEST_ID
 from nllb_server.problems import ApiError
-from nllb_server.wire import REQUEST_ID_HEADER, Problem, ProblemDetail
+from nllb_server.wire import (
+    READYZ_PATH,
+    REQUEST_ID_HEADER,
+    TRANSLATE_PATH,
+    WANTED_PATH,
+    Problem,
+    ProblemDetail,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +53,7 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         seconds = time.monotonic() - began
         pod.metrics.requests.labels(route, str(code)).inc()
         pod.metrics.seconds.labels(route).observe(seconds)
-        if code >= 500 or route.startswith(("/v1/translate", "/control/v1/wanted")):
+        if (code >= 500 and route != READYZ_PATH) or route in (TRANSLATE_PATH, WANTED_PATH):
             log.info("%s %s %s %d in %.4f s", request_id, request.method, route, code, seconds)
 
 
