@@ -7,6 +7,7 @@ where it was.
 
 import logging
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -39,10 +40,20 @@ class AdapterPromoter:
         """Take the slots' memory. Without a `store` a temporary one is used; without a `source` no peer."""
         self._tables = LoraTables(linears, slots, max_rank)
         self.pool = LoraPool(self._tables)
-        self._temporary = None if store else tempfile.TemporaryDirectory(prefix="nllb-adapters-")
-        self._store = store or AdapterStore(Path(self._temporary.name if self._temporary else ""))
+        self._made_store = store
+        self._lock = threading.Lock()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._source = source
         self._flights: SingleFlight[tuple[int, str | None]] = SingleFlight()
+
+    @property
+    def _store(self) -> AdapterStore:
+        """The given store, or a temporary one that the first promotion makes."""
+        with self._lock:
+            if self._made_store is None:
+                self._temporary = tempfile.TemporaryDirectory(prefix="nllb-adapters-")
+                self._made_store = AdapterStore(Path(self._temporary.name))
+            return self._made_store
 
     def close(self) -> None:
         """Give the slots' memory back and remove the temporary store; nothing can be promoted any more."""

@@ -193,14 +193,15 @@ class LoraTables:
 def to_tensor(raw: RawTensor) -> Tensor:
     """A copy of the checked values, in the file's dtype, on the host."""
     dtype = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[raw.dtype]
-    return torch.from_numpy(np.array(raw.bits)).view(dtype)  # type: ignore[no-any-return]
+    return torch.from_numpy(np.array(raw.bits)).view(dtype)
 
 
 def _dora_factor(weight: Tensor, module: ModuleDelta, magnitude: RawTensor) -> Tensor:
     """magnitude / ‖W + s·B·A‖, the norm over each output row, in float32 on the host."""
     a, b = (to_tensor(raw).to(weight.device, torch.float32) for raw in (module.a, module.b))
-    norm = torch.linalg.vector_norm(weight.float() + module.scaling * (b @ a), dim=1)
-    return to_tensor(magnitude).float() / norm.cpu().clamp_min(torch.finfo(torch.float32).tiny)
+    norm: Tensor = torch.linalg.vector_norm(weight.float() + module.scaling * (b @ a), dim=1)
+    factor: Tensor = to_tensor(magnitude).float() / norm.cpu().clamp_min(torch.finfo(torch.float32).tiny)
+    return factor
 
 
 def _changes(module: PreparedModule) -> bool:
