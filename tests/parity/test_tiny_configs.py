@@ -53,3 +53,11 @@ def test_beam_ids_and_scores_equal_under_every_rule(pair):
         assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
         assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-4)
     assert pair.ours.num_free_blocks() == pair.ours.num_total_blocks()
+
+
+def test_the_outputs_compared_differ_in_content_and_length(tmp_path):
+    pair = load_pair(CONFIGS[0], tmp_path)
+    sources = random_sources(pair.config, 12, pair.config.seed)
+    outputs = greedy(pair.ours, sources, pair.config.languages[0], pair.config.languages[3], 24)
+    assert len({tuple(output[:4]) for output in outputs}) >= 8
+    assert len({len(output) for output in outputs}) >= 4

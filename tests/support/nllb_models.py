@@ -11,7 +11,8 @@ from transformers import M2M100ForConditionalGeneration
 from nllb_engine.backend import CpuBackend
 from nllb_engine.checkpoint import open_checkpoint
 from nllb_engine.config import ModelConfig, NllbLang
-from nllb_engine.interface import BeamReq, PrefillSlice
+from nllb_engine.interface import BeamReq, PrefillSlice, WeightStore
+from nllb_engine.lora.store import AdapterStore
 from nllb_engine.nllb_gpu_model import NllbGpuModel
 
 EOS = 2
@@ -38,8 +39,29 @@ def load(
 ) -> NllbGpuModel:
     """Our model of a folder that `save` wrote."""
     lang = NllbLang(language_ids=frozenset(config.languages))
+    return build(folder, lang, max_batch=max_batch, dtype=dtype)
+
+
+def build(
+    folder: Path,
+    lang: NllbLang,
+    *,
+    config: ModelConfig | None = None,
+    store: WeightStore | None = None,
+    max_seq_len: int = 512,
+    max_batch: int = 2,
+    dtype: torch.dtype = torch.float32,
+) -> NllbGpuModel:
+    """The constructor, with what a test changes; adapters are kept beside the checkpoint."""
     return NllbGpuModel.new(
-        ModelConfig.from_folder(folder), open_checkpoint(folder), CpuBackend(dtype), lang, 512, max_batch
+        config or ModelConfig.from_folder(folder),
+        store or open_checkpoint(folder),
+        CpuBackend(dtype),
+        lang,
+        max_seq_len,
+        max_batch,
+        max_loras=1,
+        adapter_store=AdapterStore(folder / "adapters"),
     )
 
 
