@@ -33,6 +33,10 @@ _MAX_MANIFEST_BYTES = 64 * 1024
 _CHUNK = 256 * 1024
 
 
+class _ConnectionBroken(PeerUnavailable):
+    """The connection failed; what arrived before is good, and the rest can be asked for again."""
+
+
 class HttpPeerSource:
     """An AdapterSource over HTTP. Blocking; any number of threads may fetch at once."""
 
@@ -92,7 +96,7 @@ def _fetch_file(peer_addr: str, adapter_id: str, file: PeerFile, path: Path, dea
                     out.write(chunk)
                     sha256.update(chunk)
                     done += len(chunk)
-            except PeerUnavailable:
+            except _ConnectionBroken:
                 if attempt == RESUMES_PER_FILE or time.monotonic() >= deadline or done == 0:
                     raise
             if done == file.size:
@@ -144,7 +148,7 @@ def _get(
         connection.request("GET", path, headers={"Accept-Encoding": "identity", **headers})
         yield connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
-        raise PeerUnavailable(f"{peer_addr} did not deliver: {type(error).__name__}") from error
+        raise _ConnectionBroken(f"{peer_addr} did not deliver: {type(error).__name__}") from error
     finally:
         if cutter is not None:
             cutter.cancel()
