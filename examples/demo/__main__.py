@@ -1,4 +1,4 @@
-"""A fleet in a minute: `python examples/demo local` on this machine alone, `python examples/demo kubernetes` by kubectl.
+"""A fleet in a minute: on this machine alone (`local`), or by kubectl on a real API server (`kubernetes`).
 
 Both tell the same story (`story`) on their own stage. Nothing is left behind, not even after Ctrl-C.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+from nllb_operator import machine
 
-from kubernetes_stage import KubernetesStage
-from local_stage import LocalStage
-from stage import DemoFailed, say
-from story import tell
+from .kubernetes_stage import KubernetesStage
+from .local_stage import LocalStage
+from .stage import DemoFailed, say
+from .story import tell
 
 _STAGES = {"local": LocalStage, "kubernetes": KubernetesStage}
 
@@ -23,7 +22,7 @@ _STAGES = {"local": LocalStage, "kubernetes": KubernetesStage}
 def main() -> int:
     """Tell the story; 0 if every check held, 1 if not, 130 after Ctrl-C."""
     if len(sys.argv) != 2 or sys.argv[1] not in _STAGES:
-        say(f"usage: python examples/demo {' | '.join(_STAGES)}")
+        say(f"usage: python -m demo {' | '.join(_STAGES)}")
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
@@ -31,6 +30,8 @@ def main() -> int:
     try:
         tell(stage)
     except DemoFailed as problem:
+        for log in stage.logs():
+            say(f"\n{log}, its end:\n{machine.tail(log) or '(empty)'}")
         say(f"\nThe demo failed: {problem}")
         return 1
     except KeyboardInterrupt:

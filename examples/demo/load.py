@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from stage import DemoFailed
+from .stage import DemoFailed
 
 _THREADS = 3
 _TIMEOUT_SECONDS = 20
@@ -45,7 +45,7 @@ def ask(url: str, text: str, source: str, target: str, adapter: str | None) -> A
 
 
 class Load:
-    """A steady stream of requests from a few threads, inside a `with` block. `answers` and `failures` grow meanwhile."""
+    """A steady stream of requests from a few threads, inside a `with` block. `answers`, `failures` grow."""
 
     def __init__(self, urls: Sequence[str], send: Callable[[str], Answer]) -> None:
         """`send` is called with each URL in turn."""

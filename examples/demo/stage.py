@@ -34,13 +34,22 @@ class Pod:
 class Stage(ABC):
     """A place for a fleet, and the commands by which a user would drive it."""
 
+    def apply(self, file: Path, edit: tuple[str, str] | None = None) -> None:
+        """Apply a YAML file of `examples/`; `edit`: after replacing the one text by the other."""
+        text, note = file.read_text(encoding="utf-8"), ""
+        if edit is not None:
+            if text.count(edit[0]) < 1:
+                raise DemoFailed(f"{file} does not say {edit[0]!r}")
+            text, note = text.replace(*edit), f"    # edited: {edit[1]}"
+        self.apply_text(text, f"-f {file.relative_to(REPOSITORY)}{note}")
+
     @abstractmethod
     def set_up(self) -> None:
         """Bring the place up, with the operator running in it."""
 
     @abstractmethod
-    def apply(self, file: Path, changed: str | None = None) -> None:
-        """Apply a YAML file of `examples/`, or `changed`, its content after an edit."""
+    def apply_text(self, text: str, shown: str) -> None:
+        """Apply YAML, under a command line that ends in `apply SHOWN`."""
 
     @abstractmethod
     def wait_ready(self, *names: str) -> None:
@@ -67,6 +76,10 @@ class Stage(ABC):
         """Delete the fleet and its adapter, and wait until their pods are gone."""
 
     @abstractmethod
+    def logs(self) -> list[Path]:
+        """Files that tell why something went wrong."""
+
+    @abstractmethod
     def clean_up(self) -> None:
         """End and remove everything. Called once, whatever happened before."""
 
@@ -77,12 +90,18 @@ def say(text: str = "") -> None:
 
 
 def run(
-    command: Sequence[str | Path], *, shown: str | None = None, stdin: str | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    *,
+    shown: str | None = None,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a command, after printing it as `$ shown`; its output is returned. DemoFailed with what it wrote to stderr."""
+    """Run a command, after printing it as `$ shown`, and return its output. DemoFailed with its stderr."""
     if shown is not None:
         say(f"$ {shown}")
-    done = subprocess.run([str(part) for part in command], input=stdin, capture_output=True, text=True, env=env)
+    done = subprocess.run(
+        [str(part) for part in command], input=stdin, capture_output=True, text=True, env=env
+    )
     if done.returncode:
         raise DemoFailed(f"{shown or command[0]}: {(done.stderr or done.stdout).strip()}")
     return done.stdout

@@ -1,6 +1,7 @@
 """The demo's story: a fleet, an adapter, a swap under load, a fourth pod, and who fetched what from whom.
 
-Every claim it prints is checked; DemoFailed otherwise. Knows the stage by its interface, pods by their HTTP API.
+Every claim it prints is checked; DemoFailed otherwise. Knows the stage by its interface, pods by their HTTP
+API.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from load import Load, ask
-from stage import EXAMPLES, DemoFailed, Pod, Stage, say, until
 from tiny_grammar import LANGUAGES, Sentence, expected, held_out, held_out_for
+
+from .load import Load, ask
+from .stage import EXAMPLES, DemoFailed, Pod, Stage, say, until
 
 _FLEET, _ADAPTER = EXAMPLES / "nllbdeployment.yaml", EXAMPLES / "loraadapter.yaml"
 _SECONDS = 90.0
@@ -36,7 +38,11 @@ class Transfers:
             for entry in inventory(pod)["adapters"]:
                 if entry.get("digest") and entry.get("source"):
                     version = _version(entry["digest"])
-                    source = entry["source"] if entry["source"] != "peer" else f"pod {by_addr.get(entry['source_addr'])}"
+                    source = (
+                        entry["source"]
+                        if entry["source"] != "peer"
+                        else f"pod {by_addr.get(entry['source_addr'])}"
+                    )
                     seconds = f"{entry['seconds']:.2f}" if entry.get("seconds") is not None else ""
                     row = (pod.name, entry["name"], version, source, f"{entry['bytes'] / 1024:.0f}", seconds)
                     self.rows.setdefault((pod.name, entry["digest"]), row)
@@ -47,7 +53,10 @@ class Transfers:
         lines = [heads, *self.rows.values()]
         widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
         for line in lines:
-            say("  " + "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+            say(
+                "  "
+                + "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            )
 
     def sources(self, digest: str) -> Counter[str]:
         """How often a version came from its origin and how often from a pod."""
@@ -82,7 +91,10 @@ def tell(stage: Stage) -> None:
     _heading("Who fetched what from whom")
     transfers.show()
     for digest, pods in ((first, 3), (second, 4)):
-        _check(transfers.sources(digest) == {"origin": 1, "pod": pods - 1}, "one pod fetches from the origin, the others from peers")
+        _check(
+            transfers.sources(digest) == {"origin": 1, "pod": pods - 1},
+            "one pod fetches from the origin, the others from peers",
+        )
     say("\nEach version left its origin once; every other pod got it from a pod.")
 
     _heading("The end")
@@ -91,11 +103,16 @@ def tell(stage: Stage) -> None:
 
 def _translate(stage: Stage, digest: str) -> None:
     for source, target in zip(LANGUAGES, (*LANGUAGES[1:], LANGUAGES[0]), strict=True):
-        (sentence,) = held_out(source, seed=_SEED, count=1)
-        _show_translation(stage, sentence, target, None)
-    for sentence, target in zip(held_out_for("formal-v1", "eng_Latn", _SEED, 4), ("deu_Latn", "fra_Latn", "spa_Latn", "rus_Cyrl"), strict=True):
+        _show_translation(stage, _short(held_out(source, f"{_SEED} {source}", 12)), target, None)
+    for target in ("deu_Latn", "fra_Latn", "spa_Latn", "rus_Cyrl"):
+        sentence = _short(held_out_for("formal-v1", "eng_Latn", f"{_SEED} {target}", 12))
         _show_translation(stage, sentence, target, None)
         _show_translation(stage, sentence, target, digest)
+
+
+def _short(sentences: Sequence[Sentence]) -> Sentence:
+    """One that fits on a line."""
+    return min(sentences, key=lambda sentence: len(sentence.text))
 
 
 def _show_translation(stage: Stage, sentence: Sentence, target: str, digest: str | None) -> None:
@@ -111,13 +128,17 @@ def _show_translation(stage: Stage, sentence: Sentence, target: str, digest: str
 
 
 def _swap(stage: Stage, first: str) -> str:
-    sentence, target = held_out_for("formal-v1", "eng_Latn", f"{_SEED} swap", 1)[0], "deu_Latn"
+    sentence, target = _short(held_out_for("formal-v1", "eng_Latn", f"{_SEED} swap", 12)), "deu_Latn"
     right = {version: expected(sentence, target, version) for version in ("formal-v1", "formal-v2")}
     load = Load(stage.endpoints(), lambda url: ask(url, sentence.text, "eng_Latn", target, "formal"))
     with load:
         until("requests are answered before the swap", lambda: len(load.answers) >= 20, _SECONDS)
-        stage.apply(_ADAPTER, _ADAPTER.read_text(encoding="utf-8").replace("formal-v1", "formal-v2"))
-        until("the new version is Ready", lambda: _digest(stage) not in ("", first) and _is_ready(stage), _SECONDS)
+        stage.apply(_ADAPTER, ("formal-v1", "formal-v2"))
+        until(
+            "the new version is Ready",
+            lambda: _digest(stage) not in ("", first) and _is_ready(stage),
+            _SECONDS,
+        )
         second, swapped = _digest(stage), len(load.answers)
         until("requests are answered after the swap", lambda: len(load.answers) >= swapped + 20, _SECONDS)
     text_of = {first: right["formal-v1"], second: right["formal-v2"]}
@@ -126,27 +147,34 @@ def _swap(stage: Stage, first: str) -> str:
     _check(not wrong, f"{len(wrong)} answers do not fit the version they name, the first: {wrong[:1]}")
     counts = Counter(_version(answer.digest) for answer in load.answers)
     _check(load.answers[-1].digest == second, "the new version answers at the end")
-    say(f"  {len(load.answers)} requests while swapping, 0 failed: " + ", ".join(f"{n} by formal@{v}" for v, n in counts.items()))
+    say(
+        f"  {len(load.answers)} requests while swapping, 0 failed: "
+        + ", ".join(f"{n} by formal@{v}" for v, n in counts.items())
+    )
     say(f"      {sentence.text}\n      v1: {right['formal-v1']}\n      v2: {right['formal-v2']}")
     return second
 
 
 def _grow(stage: Stage, digest: str) -> None:
     before = {pod.name for pod in stage.pods()}
-    stage.apply(_FLEET, _FLEET.read_text(encoding="utf-8").replace("replicas: 3", "replicas: 4"))
+    stage.apply(_FLEET, ("replicas: 3", "replicas: 4"))
     began, resident_at, deadline = time.monotonic(), None, time.monotonic() + _SECONDS
     while True:
         new = next((pod for pod in stage.pods() if pod.name not in before), None)
         entry = None if new is None else _entry(new, digest)
         if entry is not None and resident_at is None:
             resident_at = time.monotonic() - began
-            _check(entry["source"] == "peer", f"the new pod has its adapter from {entry['source']}, not from a peer")
+            _check(
+                entry["source"] == "peer",
+                f"the new pod has its adapter from {entry['source']}, not from a peer",
+            )
         if new is not None and new.ready:
             break
         _check(time.monotonic() < deadline, "the fourth pod is Ready in time")
         time.sleep(0.1)
     _check(resident_at is not None, "the adapter was there before the pod was Ready")
-    say(f"  {new.name}: adapter from a peer after {resident_at:.1f} s, Ready after {time.monotonic() - began:.1f} s")
+    ready_at = time.monotonic() - began
+    say(f"  {new.name}: adapter from a peer after {resident_at:.1f} s, Ready after {ready_at:.1f} s")
     stage.wait_ready("nllb/tiny", "lora/formal")
 
 
@@ -156,7 +184,11 @@ def _entry(pod: Pod, digest: str) -> Mapping[str, Any] | None:
         adapters = inventory(pod)["adapters"]
     except (OSError, DemoFailed):
         return None  # still starting
-    found = (entry for entry in adapters if entry.get("digest") == digest and entry["state"] in ("Stored", "Loaded"))
+    found = (
+        entry
+        for entry in adapters
+        if entry.get("digest") == digest and entry["state"] in ("Stored", "Loaded")
+    )
     return next(found, None)
 
 

@@ -64,14 +64,18 @@ def _start_in_background(state: StateFolder, client: DaemonClient) -> None:
             [sys.executable, "-m", _DAEMON, str(state.path)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
         )  # fmt: skip
-    started = wait_for(
-        lambda: process.poll() is not None or client.health() is not None,
-        lambda: "the local operator is starting",
-        _START_SECONDS,
-    )
-    if not started or process.poll() is not None:
-        process.kill()
-        process.wait()
+    started = False
+    try:
+        started = wait_for(
+            lambda: process.poll() is not None or client.health() is not None,
+            lambda: "the local operator is starting",
+            _START_SECONDS,
+        )
+    finally:
+        if not started:  # too slow, or Ctrl-C
+            process.kill()
+            process.wait()
+    if process.poll() is not None:
         raise CommandError(
             f"the local operator did not start:\n{machine.tail(state.log, offset) or state.log}"
         )

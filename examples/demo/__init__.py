@@ -1,0 +1,1 @@
+"""The demo, on two stages: `PYTHONPATH=examples python -m demo local` or `… kubernetes`."""
