@@ -1,4 +1,4 @@
-"""Makers of the objects that the operator's pure functions take, with only what a test cares about spelled out."""
+"""Makes what the pure functions of the operator take, with only what a test cares about spelled out."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ def test_an_object_of_another_kind_is_refused_by_name(make: Objects) -> None:
 
 def test_the_served_name_is_the_objects_unless_the_spec_names_another(make: Objects) -> None:
     assert LoraAdapter.from_body(make.adapter_body("polite")).served_name == "polite"
-    assert LoraAdapter.from_body(make.adapter_body("polite", servedName="Formal.v2")).served_name == "Formal.v2"
+    assert (
+        LoraAdapter.from_body(make.adapter_body("polite", servedName="Formal.v2")).served_name == "Formal.v2"
+    )
 
 
 def test_only_a_pvc_uri_names_a_volume() -> None:

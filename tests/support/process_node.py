@@ -1,4 +1,4 @@
-"""Nodes for an API server that has none: the real scheduler binds pods to them, each pod runs as a local process.
+"""Nodes for an API server without any: its scheduler binds pods to them, each pod runs as a local process.
 
     python tests/support/process_node.py --folder DIR --nodes 2 --gpus 4 --claim models=FOLDER [--env K=V]
         [-- PROGRAM ARG …]                          what runs in place of the image's entrypoint
@@ -43,7 +43,9 @@ class Api:
     def __init__(self, client: ApiClient) -> None:
         self.client = client
 
-    async def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> tuple[int, Any]:
+    async def call(
+        self, method: str, path: str, body: Any = None, content_type: str = JSON
+    ) -> tuple[int, Any]:
         parameters = await self.client.param_serialize(
             method,
             path,
@@ -157,7 +159,9 @@ class ProcessNode:
         folder.mkdir(parents=True, exist_ok=True)
 
         async def config_map(name: str) -> Mapping[str, str] | None:
-            code, body = await self.api.call("GET", f"/api/v1/namespaces/{meta['namespace']}/configmaps/{name}")
+            code, body = await self.api.call(
+                "GET", f"/api/v1/namespaces/{meta['namespace']}/configmaps/{name}"
+            )
             return body.get("data") or {} if code == 200 else None
 
         host = PodHost(
@@ -211,7 +215,9 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=8)
