@@ -32,14 +32,12 @@ from nllb_server.adapter_work import AdapterWorker, Arrival, problem_of
 from nllb_server.metrics import ServerMetrics
 from nllb_server.problems import ApiError
 from nllb_server.settings import ServerSettings
-from nllb_server.wire import SHORT_DIGEST, InventoryAdapter, WantedAdapter, WantedSet
+from nllb_server.wire import SHORT_DIGEST, AdapterProblem, InventoryAdapter, WantedAdapter, WantedSet
 
 log = logging.getLogger(__name__)
 
 _RECHECK_SECONDS = 1.0
 _THREADS = 4
-_PATIENCE_SECONDS = 5.0
-"""How long a request waits for the load of its adapter, before it is sent away to retry."""
 
 
 class AdapterManager:
@@ -60,7 +58,7 @@ class AdapterManager:
         self._latest: dict[str, Version] = {}  # name → last version that was complete on disk
         self._arrivals: dict[tuple[str, str], Arrival] = {}
         self._sizes: dict[str, int] = {}
-        self._actions: dict[str, tuple[Action, asyncio.Task[None]]] = {}
+        self._actions: dict[str, tuple[Action, asyncio.Task[AdapterProblem | None]]] = {}
         self._changed = asyncio.Event()
         self._converging: asyncio.Task[None] | None = None
         self.revision = -1
@@ -161,27 +159,36 @@ class AdapterManager:
         return inventory_adapters(self._wanted.values(), facts)
 
     def version_on_disk(self, name: str) -> Version | None:
-        """What a request for `name` may be answered with: the wanted version, else the one before it."""
-        adapter, held = self._wanted.get(name), self.held()
+        """What a request for `name` is to be answered with: the wanted version, else the one before it."""
+        adapter = self._wanted.get(name)
         if adapter is None:
             return None
-        digest = held.digest_of(adapter)
-        if digest is not None and digest in held.stored:
+        digest = self._digest_of(adapter)
+        if digest is not None and self._store.path(digest):
             self._latest[name] = Version(adapter.uid, digest)
         version = self._latest.get(name)
-        return version if version and version.digest in held.stored else None
+        known = version is not None and version.uid == adapter.uid and self._store.path(version.digest)
+        return version if known else None
 
-    def belongs(self, resident: ResidentAdapter) -> bool:
-        """Whether what is in the slot was loaded for the adapter that now has the name."""
+    def answers(self, resident: ResidentAdapter) -> bool:
+        """Whether a request for this name is to be answered with what is in the slot.
+
+        That is the wanted version as soon as it is on disk, and until then the one before it of the same
+        LoraAdapter; never what another LoraAdapter left under the name.
+        """
         adapter = self._wanted.get(resident.name)
-        if adapter is None:
-            return False
-        same_content = resident.digest == (adapter.digest or self._observed.get(identity(adapter)))
-        return same_content or self._loaded_for.get(resident.name) == adapter.uid
+        if adapter is not None and resident.digest == self._digest_of(adapter):
+            return True
+        version = self.version_on_disk(resident.name)
+        return version is not None and version.digest == resident.digest
+
+    def _digest_of(self, adapter: WantedAdapter) -> str | None:
+        return adapter.digest or self._observed.get(identity(adapter))
 
     def failure(self, name: str) -> Failure | None:
-        """The last attempt for `name`, when it failed."""
-        return self._failures.get(name)
+        """The last attempt for the adapter that now has `name`, when it failed."""
+        failure, adapter = self._failures.get(name), self._wanted.get(name)
+        return failure if failure and adapter and failure.adapter.uid == adapter.uid else None
 
     # ---- converging
 
@@ -206,15 +213,18 @@ class AdapterManager:
                 await self._converging
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def load(self, name: str, digest: str) -> None:
-        """Load a version that is on disk into a slot, unless an action for `name` is in progress.
+    async def load(self, name: str, digest: str, seconds: float) -> AdapterProblem | None:
+        """Load a version that is on disk into a slot; waits instead while another action for `name` runs.
 
-        Returns when the action has ended, well or not, or takes long: ask again for what is in the slot.
+        Returns after `seconds` at the latest: the problem if this load has failed. What is in the slot then,
+        only the pool can say.
         """
-        if name not in self._actions and name in self._wanted:
-            self._start(Load(self._wanted[name], digest))
-        if name in self._actions:
-            await asyncio.wait([self._actions[name][1]], timeout=_PATIENCE_SECONDS)
+        action = Load(self._wanted[name], digest)
+        if name not in self._actions:
+            self._start(action)
+        running, task = self._actions[name]
+        await asyncio.wait([task], timeout=seconds)
+        return task.result() if task.done() and running == action else None
 
     async def _converge(self) -> None:
         while True:
@@ -231,53 +241,56 @@ class AdapterManager:
             asyncio.create_task(self._perform(name, action), name=f"adapter {name}"),
         )
 
-    async def _perform(self, name: str, action: Action) -> None:
+    async def _perform(self, name: str, action: Action) -> AdapterProblem | None:
         assert self._worker is not None, "actions start after attach"
         loop = asyncio.get_running_loop()
         try:
             arrival = await loop.run_in_executor(self._threads, self._worker.perform, action)
             if isinstance(action, Unload) or arrival is None:
                 self._loaded_for.pop(name, None)
-            else:
-                self._arrived(action, arrival)
+                return None
+            return self._arrived(action, arrival)
         except Exception as error:
-            self._failed(action, error)
+            return self._failed(action, error)
         finally:
             del self._actions[name]
             self._changed.set()
 
-    def _arrived(self, action: Fetch | Load, arrival: Arrival) -> None:
-        adapter = action.adapter
+    def _arrived(self, action: Fetch | Load, arrival: Arrival) -> AdapterProblem | None:
+        adapter, name = action.adapter, action.adapter.name
         if adapter.digest is None:
             self._observed[identity(adapter)] = arrival.digest
         if isinstance(action, Fetch):
-            self._arrivals[adapter.name, arrival.digest] = arrival
-        self._latest[adapter.name] = Version(adapter.uid, arrival.digest)
+            self._arrivals[name, arrival.digest] = arrival
+        self._latest[name] = Version(adapter.uid, arrival.digest)
+        if not arrival.loaded and isinstance(action, Load):
+            return self._failed(action, PoolFull("every slot is busy or pinned; it is tried again"))
         if arrival.loaded:
-            self._loaded_for[adapter.name] = adapter.uid
-        if arrival.loaded or isinstance(action, Fetch):
-            self._failures.pop(adapter.name, None)
-            self._count(arrival.source, "ok", arrival.seconds)
-        else:
-            self._failed(action, PoolFull("every slot is busy or pinned; it is tried again"))
+            self._loaded_for[name] = adapter.uid
+        if arrival.digest == self._digest_of(adapter):
+            self._failures.pop(name, None)
+        self._count(arrival.source, "ok", arrival.seconds)
         log.info(
             "adapter %s@%s from %s in %.3f s: %s",
-            adapter.name,
+            name,
             arrival.digest[:SHORT_DIGEST],
             arrival.address or arrival.source,
             arrival.seconds,
             "loaded" if arrival.loaded else "stored",
         )
+        return None
 
-    def _failed(self, action: Action, error: Exception) -> None:
+    def _failed(self, action: Action, error: Exception) -> AdapterProblem:
+        problem = problem_of(error)
         if isinstance(action, Unload):
-            log.error("adapter %s could not be unloaded: %s", action.name, error)
-            return
-        adapter, problem = action.adapter, problem_of(error)
+            log.error("adapter %s could not be unloaded: %s", action.name, problem.message)
+            return problem
+        adapter = action.adapter
         before = self._failures.get(adapter.name)
         self._failures[adapter.name] = failed(adapter, problem, before, time.monotonic())
         self._count("disk" if isinstance(action, Load) else adapter.sources[0].kind, "failed", None)
         log.warning("adapter %s: %s: %s", adapter.name, problem.reason, problem.message)
+        return problem
 
     def _count(self, source: str, result: str, seconds: float | None) -> None:
         self._metrics.promotions.labels(source, result).inc()

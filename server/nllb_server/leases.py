@@ -8,7 +8,9 @@ model: the model's own active adapter could change between admission and prefill
 answered by another adapter than its reply names.
 """
 
+import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -17,10 +19,11 @@ from nllb_engine.interface.adapter_pool import ModelAdapterPool, ResidentAdapter
 from nllb_engine.interface.adapters import ModelAdapters
 from nllb_server.adapter_manager import AdapterManager
 from nllb_server.problems import ApiError, unavailable, unknown_name
-from nllb_server.wire import AdapterRef
+from nllb_server.wire import AdapterProblem, AdapterRef
 
-_ATTEMPTS = 3
-"""Loads of one request: another request's load may take the slot again before it is referenced."""
+PATIENCE_SECONDS = 5.0
+"""How long a request waits until its adapter is loaded, or a slot is free, before it is sent away."""
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,14 @@ class Lease:
 class AdapterLeases:
     """References on slots, by name."""
 
-    def __init__(self, manager: AdapterManager, model: ModelAdapters, pool: ModelAdapterPool) -> None:
-        """`model` and `pool` are two views of the manager's model."""
+    def __init__(
+        self, manager: AdapterManager, model: ModelAdapters, pool: ModelAdapterPool, slots: int
+    ) -> None:
+        """`model` and `pool` are two views of the manager's model, which has `slots` slots."""
         self._manager = manager
         self._model = model
         self._pool = pool
+        self._slots = slots
 
     @contextlib.asynccontextmanager
     async def lease(self, name: str | None) -> AsyncIterator[Lease]:
@@ -65,30 +71,51 @@ class AdapterLeases:
     async def _acquire(self, name: str) -> ResidentAdapter:
         if self._manager.wanted(name) is None:
             raise unknown_name("adapter", name, self._manager.names)
-        for _ in range(_ATTEMPTS):
-            with contextlib.suppress(UnknownAdapter):
-                slot, resident = self._pool.acquire_adapter(name)
-                if self._manager.belongs(resident):
-                    return resident
-                self._model.release_adapter_slot(slot)
-                raise unavailable("adapter_loading", f"adapter {name!r} is being replaced; retry")
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        slots_are_full = False
+        while (left := give_up - time.monotonic()) > 0:
+            if (resident := self._reference(name)) is not None:
+                return resident
             version = self._manager.version_on_disk(name)
             if version is None:
                 raise self._not_here(name)
-            await self._manager.load(name, version.digest)
-        raise self._no_slot(name)
+            slots_are_full = not self._slot_in_sight()
+            if not slots_are_full:
+                problem = await self._manager.load(name, version.digest, left)
+                slots_are_full = problem is not None and problem.reason == "PoolFull"
+                if problem is not None and not slots_are_full:
+                    raise _failed(name, problem)
+            if slots_are_full:
+                await asyncio.sleep(_POLL_SECONDS)
+        if slots_are_full:
+            raise unavailable(
+                "pool_full", f"no slot became free for adapter {name!r}; retry, or raise the slots"
+            )
+        raise unavailable("adapter_loading", f"adapter {name!r} is still being loaded; retry", 2)
+
+    def _reference(self, name: str) -> ResidentAdapter | None:
+        """Take a reference, when the slot holds what a request for `name` is to be answered with now."""
+        try:
+            slot, resident = self._pool.acquire_adapter(name)
+        except UnknownAdapter:
+            return None
+        if self._manager.answers(resident):
+            return resident
+        self._model.release_adapter_slot(slot)
+        return None
+
+    def _slot_in_sight(self) -> bool:
+        """Whether a load may succeed; a guess that spares the check of an adapter's files in vain."""
+        residents = self._pool.resident_adapters()
+        return len(residents) < self._slots or any(one.refs == 0 and not one.pinned for one in residents)
 
     def _not_here(self, name: str) -> ApiError:
         failure = self._manager.failure(name)
         if failure is None:
             return unavailable("adapter_loading", f"adapter {name!r} is on its way to this pod; retry", 2)
-        reason = f"{failure.problem.reason}: {failure.problem.message}"
-        return unavailable("adapter_failed", f"adapter {name!r} could not be brought here: {reason}", 10)
+        return _failed(name, failure.problem)
 
-    def _no_slot(self, name: str) -> ApiError:
-        failure = self._manager.failure(name)
-        if failure is None or failure.problem.reason == "PoolFull":
-            return unavailable(
-                "pool_full", f"every adapter slot is busy; retry, or raise the slots ({name!r})"
-            )
-        return self._not_here(name)
+
+def _failed(name: str, problem: AdapterProblem) -> ApiError:
+    reason = f"{problem.reason}: {problem.message}"
+    return unavailable("adapter_failed", f"adapter {name!r} could not be brought here: {reason}", 10)

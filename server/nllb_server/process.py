@@ -98,7 +98,7 @@ async def _serving(pod: Pod, loaded: LoadedModel) -> AsyncIterator[None]:
     limits = model.limits()
     engine = AsyncEngine(Engine(model, model, limits), model.bind_gpu_to_thread)
     pod.manager.attach(model, model)
-    leases = AdapterLeases(pod.manager, model, model)
+    leases = AdapterLeases(pod.manager, model, model, settings.adapter_slots)
     translator = Translator(loaded.name, loaded.tokenizer, engine, leases, limits, settings, pod.metrics)
     languages = loaded.tokenizer.languages
     pod.start_serving(Serving(loaded.name, loaded.device, loaded.dtype, languages, engine, translator))

@@ -19,7 +19,7 @@ def write_random_adapter(folder: Path, base: Path, seed: int, rank: int = 4) -> 
             for projection in ("q_proj", "v_proj", "out_proj"):
                 prefix = f"base_model.model.model.decoder.layers.{layer}.{attention}.{projection}"
                 for half, shape in (("A", (rank, config.d_model)), ("B", (config.d_model, rank))):
-                    tensors[f"{prefix}.lora_{half}.weight"] = 0.12 * torch.randn(shape, generator=draw)
+                    tensors[f"{prefix}.lora_{half}.weight"] = 0.25 * torch.randn(shape, generator=draw)
     folder.mkdir(parents=True)
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     settings = {

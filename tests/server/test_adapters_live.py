@@ -1,0 +1,344 @@
+"""Adapters between real server processes: from origins and peers, swapped under load, never mixed up."""
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from random_adapters import write_random_adapter
+from server_pods import ServerPod, server_pod
+from tiny_grammar import held_out
+
+from nllb_engine.lora.digest import FileEntry, digest_of
+from nllb_server.wire import PEER_PATH, InventoryAdapter, WantedAdapter, WantedSet
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TEXTS = [sentence.text for sentence in held_out("eng_Latn", seed="adapters", count=3)]
+LENGTH = 8
+FLEET = "fleet"
+SLOTS = 2
+
+
+@dataclass
+class World:
+    """Two pods of one fleet, and a volume with adapters: `digests` by folder name."""
+
+    one: ServerPod
+    two: ServerPod
+    volume: Path
+    digests: dict[str, str]
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+    revision: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    def wanted(self, folder: str, **fields: Any) -> WantedAdapter:
+        given = {
+            "name": folder, "uid": f"uid-{folder}", "generation": 1, "digest": self.digests.get(folder),
+            "uri": f"pvc://models/{folder}", "sources": [{"kind": "origin"}],
+        }  # fmt: skip
+        return WantedAdapter.model_validate({**given, **fields})
+
+    async def put(self, pod: ServerPod, *adapters: WantedAdapter) -> None:
+        wanted = WantedSet(fleet=FLEET, revision=next(self.revision), adapters=list(adapters))
+        status, body = await pod.put_wanted(wanted)
+        assert status == 200, body
+
+    async def settle(self, pod: ServerPod, *adapters: WantedAdapter) -> dict[str, InventoryAdapter]:
+        """Put the set and wait until each adapter is on disk or has failed."""
+        await self.put(pod, *adapters)
+        inventory = await pod.until(
+            lambda found: all(one.state in ("Stored", "Loaded", "Failed") for one in found.adapters)
+        )
+        return {one.name: one for one in inventory.adapters}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tiny_nllb: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    home = tmp_path_factory.mktemp("fleet")
+    volume = home / "volumes" / "models"
+    digests = {f"v{n}": write_random_adapter(volume / f"v{n}", tiny_nllb, seed=n) for n in range(1, 6)}
+    settings = {"fleet": FLEET, "volumes_dir": home / "volumes", "adapter_slots": SLOTS}
+    async with (
+        server_pod(tiny_nllb, home / "one", "pod-one", **settings) as one,
+        server_pod(tiny_nllb, home / "two", "pod-two", **settings) as two,
+    ):
+        world = World(one, two, volume, digests)
+        for folder, digest in digests.items():
+            await world.settle(one, world.wanted(folder))
+            world.outputs[digest] = await one.texts(TEXTS, adapter=folder, max_new_tokens=LENGTH)
+        world.outputs["base"] = await one.texts(TEXTS, max_new_tokens=LENGTH)
+        assert len({tuple(texts) for texts in world.outputs.values()}) == 6, "versions answer differently"
+        yield world
+    assert (one.exit_code, two.exit_code) == (0, 0)
+
+
+def from_peer(pod: ServerPod) -> list[dict[str, str]]:
+    return [{"kind": "peer", "addr": pod.control_addr}]
+
+
+async def answers(pod: ServerPod, adapter: str | None) -> tuple[str, list[str]]:
+    """The digest that a reply names (base: none), and its texts."""
+    status, body = await pod.translate(TEXTS, adapter=adapter, max_new_tokens=LENGTH)
+    assert status == 200, body
+    digest = body["adapter"]["digest"] if body["adapter"] else "base"
+    return digest, [one["text"] for one in body["translations"]]
+
+
+async def test_an_adapter_travels_from_its_origin_to_a_pod_and_from_there_to_the_next(world: World) -> None:
+    before = len(world.two.recording.peer_promotions)
+    await world.settle(world.one, world.wanted("v1"))
+    entry = (await world.settle(world.two, world.wanted("v1", sources=from_peer(world.one))))["v1"]
+    assert (entry.state, entry.source, entry.source_addr) == ("Loaded", "peer", world.one.control_addr)
+    assert entry.digest == world.digests["v1"] and entry.bytes > 0 and entry.rank == 4
+    assert await answers(world.two, "v1") == (world.digests["v1"], world.outputs[world.digests["v1"]])
+    promotions = world.two.recording.peer_promotions[before:]
+    assert promotions == [[world.one.control_addr, world.digests["v1"], "v1"]]
+    assert (await world.two.inventory()).promote_calls == len(world.two.recording.peer_promotions)
+
+
+async def test_the_header_names_the_version_that_answered(world: World) -> None:
+    await world.settle(world.one, world.wanted("v1"))
+    body = {"text": TEXTS[0], "source": "eng_Latn", "target": "deu_Latn", "adapter": "v1"}
+    async with world.one.session.post(world.one.url + "/v1/translate", json=body) as reply:
+        assert reply.headers["X-NLLB-Adapter"] == f"v1@{world.digests['v1'][:12]}"
+
+
+async def test_resident_adapters_are_listed_as_models(world: World) -> None:
+    await world.settle(world.one, world.wanted("v1"), world.wanted("v2"))
+    cards = {card["id"]: card for card in (await world.one.get("/v1/models"))[1]["data"]}
+    assert set(cards) == {"tiny-nllb", "v1", "v2"}
+    assert (cards["v1"]["parent"], cards["v1"]["digest"]) == ("tiny-nllb", world.digests["v1"])
+
+
+async def test_more_adapters_than_slots_all_answer_each_as_itself(world: World) -> None:
+    adapters = [world.wanted(folder) for folder in world.digests]
+    found = await world.settle(world.one, *adapters)
+    assert {one.state for one in found.values()} == {"Stored", "Loaded"}
+    assert sum(one.state == "Loaded" for one in found.values()) <= SLOTS
+    for folder in [*world.digests, *world.digests]:
+        digest = world.digests[folder]
+        assert await answers(world.one, folder) == (digest, world.outputs[digest])
+
+
+async def test_requests_for_more_adapters_than_slots_at_once_get_their_own_or_a_retry(world: World) -> None:
+    await world.settle(world.one, *(world.wanted(folder) for folder in world.digests))
+    served = refused = 0
+
+    async def ask(folder: str) -> None:
+        nonlocal served, refused
+        status, body = await world.one.translate(TEXTS, adapter=folder, max_new_tokens=LENGTH)
+        if status == 503:
+            refused += 1
+            assert body["error"]["code"] in ("pool_full", "adapter_loading")
+            return
+        digest = world.digests[folder]
+        assert body["adapter"]["digest"] == digest
+        assert [one["text"] for one in body["translations"]] == world.outputs[digest]
+        served += 1
+
+    await asyncio.gather(*(ask(folder) for _ in range(8) for folder in world.digests))
+    assert served > 2 * refused, (served, refused)
+
+
+async def test_a_hot_swap_under_load_fails_no_request_and_mixes_no_output(world: World) -> None:
+    swapped, counts = asyncio.Event(), {world.digests["v1"]: 0, world.digests["v2"]: 0}
+    await world.settle(world.one, world.wanted("v2"))
+    await world.settle(world.two, world.wanted("v1", name="live", uid="uid-live"))
+    after_swap: list[str] = []
+
+    async def client() -> None:
+        while sum(counts.values()) < 300 or not after_swap:
+            was_swapped = swapped.is_set()
+            digest, texts = await answers(world.two, "live")
+            assert texts == world.outputs[digest], "an output belongs to the digest that the reply names"
+            counts[digest] += 1
+            if was_swapped:
+                after_swap.append(digest)
+
+    async def swap() -> None:
+        await asyncio.sleep(1.0)
+        new = world.wanted(
+            "v2", name="live", uid="uid-live", generation=2, sources=from_peer(world.one)
+        )
+        entry = (await world.settle(world.two, new))["live"]
+        assert (entry.state, entry.source) == ("Loaded", "peer")
+        swapped.set()
+
+    await asyncio.gather(swap(), *(client() for _ in range(6)))
+    assert min(counts.values()) > 10, f"both versions answered: {counts}"
+    assert set(after_swap) == {world.digests["v2"]}
+    assert world.digests["v1"] in (await world.two.inventory()).stored, "the old version stays for a rollback"
+
+
+async def test_a_rollback_needs_no_transfer(world: World) -> None:
+    old = world.wanted("v1", name="live", uid="uid-live", generation=3, sources=from_peer(world.one))
+    await world.settle(world.two, old)
+    new = world.wanted("v2", name="live", uid="uid-live", generation=4)
+    await world.settle(world.two, new)
+    await world.two.until(lambda found: found.adapters[0].state == "Loaded")
+    calls = (await world.two.inventory()).promote_calls
+    back = old.model_copy(update={"generation": 5})
+    await world.put(world.two, back)
+    await world.two.until(lambda found: found.adapters[0].state == "Loaded")
+    assert await answers(world.two, "live") == (world.digests["v1"], world.outputs[world.digests["v1"]])
+    assert (await world.two.inventory()).promote_calls == calls
+
+
+async def test_an_older_wanted_set_or_another_fleets_is_refused(world: World) -> None:
+    await world.put(world.one, world.wanted("v1"))
+    current = (await world.one.inventory()).revision
+    stale = WantedSet(fleet=FLEET, revision=current - 1)
+    status, body = await world.one.put_wanted(stale)
+    assert (status, body["error"]["code"]) == (409, "stale_revision")
+    status, body = await world.one.put_wanted(WantedSet(fleet="other", revision=current + 1))
+    assert (status, body["error"]["code"]) == (409, "wrong_fleet")
+    assert [one.name for one in (await world.one.inventory()).adapters] == ["v1"]
+    same = WantedSet(fleet=FLEET, revision=current, adapters=[world.wanted("v1")])
+    assert (await world.one.put_wanted(same))[0] == 200, "the same set again is no error"
+
+
+async def test_an_adapter_that_nobody_wants_is_unknown_and_gives_its_slot_back(world: World) -> None:
+    await world.settle(world.one, world.wanted("v1"))
+    await world.put(world.one)
+    status, body = await world.one.translate(TEXTS[0], adapter="v1")
+    assert (status, body["error"]["code"]) == (404, "unknown_adapter")
+    await asyncio.sleep(0.2)
+    async with world.one.session.get(world.one.url + "/metrics") as reply:
+        assert "nllb_adapters_loaded 0.0" in await reply.text()
+
+
+async def test_a_name_that_passes_to_another_adapter_never_answers_with_the_old_content(world: World) -> None:
+    await world.settle(world.one, world.wanted("v1", name="shared", uid="uid-first"))
+    assert (await answers(world.one, "shared"))[0] == world.digests["v1"]
+    nobody = {"kind": "wait"}
+    await world.put(world.one, world.wanted("v9", name="shared", uid="uid-second", sources=[nobody]))
+    for _ in range(20):
+        status, body = await world.one.translate(TEXTS[0], adapter="shared")
+        assert (status, body["error"]["code"]) == (503, "adapter_loading")
+        await asyncio.sleep(0.01)
+
+
+async def test_an_active_adapter_answers_those_who_name_none_until_it_is_turned_off(world: World) -> None:
+    await world.settle(world.one, world.wanted("v3", active=True))
+    assert await answers(world.one, None) == (world.digests["v3"], world.outputs[world.digests["v3"]])
+    await world.settle(world.one, world.wanted("v3"))
+    assert await answers(world.one, None) == ("base", world.outputs["base"])
+
+
+async def test_a_pinned_adapter_keeps_its_slot_while_others_come_and_go(world: World) -> None:
+    pinned = world.wanted("v1", pinned=True)
+    await world.settle(world.one, pinned)
+    await world.one.until(lambda found: found.adapters[0].state == "Loaded")
+    slot = (await world.one.inventory()).adapters[0].slot
+    others = [world.wanted(folder) for folder in ("v2", "v3", "v4")]
+    await world.settle(world.one, pinned, *others)
+    for folder in ("v2", "v3", "v4", "v2"):
+        assert (await answers(world.one, folder))[0] == world.digests[folder]
+    entry = next(one for one in (await world.one.inventory()).adapters if one.name == "v1")
+    assert (entry.state, entry.slot) == ("Loaded", slot)
+
+
+async def test_content_that_is_not_what_was_ordered_is_a_fault_of_the_content(world: World) -> None:
+    other = world.digests["v2"][::-1]
+    entry = (await world.settle(world.one, world.wanted("v1", name="x", digest=other)))["x"]
+    assert entry.state == "Failed" and entry.error is not None
+    assert (entry.error.reason, entry.error.fault) == ("DigestMismatch", "content")
+    status, body = await world.one.translate(TEXTS[0], adapter="x")
+    assert (status, body["error"]["code"]) == (503, "adapter_failed")
+
+
+async def test_an_adapter_that_the_gate_refuses_is_not_kept_and_not_offered(world: World) -> None:
+    broken = shutil.copytree(world.volume / "v1", world.volume / "broken", dirs_exist_ok=True)
+    weights = broken / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    entry = (await world.settle(world.one, world.wanted("broken", digest=None)))["broken"]
+    assert entry.state == "Failed" and entry.error is not None and entry.error.fault == "content"
+    assert set((await world.one.inventory()).stored) <= set(world.digests.values())
+
+
+async def test_without_a_digest_the_first_fetch_finds_it(world: World) -> None:
+    entry = (await world.settle(world.one, world.wanted("v4", digest=None)))["v4"]
+    assert (entry.digest, entry.state) == (world.digests["v4"], "Loaded")
+    assert (await answers(world.one, "v4"))[0] == world.digests["v4"]
+
+
+async def test_an_origin_that_is_not_there_is_a_fault_of_the_pod(world: World) -> None:
+    entry = (await world.settle(world.one, world.wanted("nowhere")))["nowhere"]
+    assert entry.error is not None
+    assert (entry.error.reason, entry.error.fault) == ("OriginUnavailable", "pod")
+    assert "check the path" in entry.error.message
+
+
+@contextlib.asynccontextmanager
+async def lying_peer(world: World, folder: str) -> AsyncIterator[str]:
+    """Announces the true manifest of an adapter and serves its files with one bit flipped."""
+    files = {file.name: file.read_bytes() for file in (world.volume / folder).iterdir()}
+
+    async def manifest(request: web.Request) -> web.Response:
+        async with world.one.session.get(f"{world.one.control_url}{request.path}") as reply:
+            return web.Response(body=await reply.read())
+
+    async def content(request: web.Request) -> web.Response:
+        body = bytearray(files[request.match_info["file"]])
+        body[-1] ^= 1
+        return web.Response(body=bytes(body))
+
+    app = web.Application()
+    app.router.add_get(PEER_PATH + "/{digest}", manifest)
+    app.router.add_get(PEER_PATH + "/{digest}/{file}", content)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield "{}:{}".format(*runner.addresses[0])
+    finally:
+        await runner.cleanup()
+
+
+async def test_corrupted_content_of_a_peer_activates_nothing_and_the_next_source_heals(world: World) -> None:
+    await world.settle(world.one, world.wanted("v5"))
+    assert world.digests["v5"] not in (await world.two.inventory()).stored
+    async with lying_peer(world, "v5") as address:
+        liar = {"kind": "peer", "addr": address}
+        entry = (await world.settle(world.two, world.wanted("v5", sources=[liar])))["v5"]
+        assert entry.state == "Failed" and entry.error is not None
+        assert (entry.error.reason, entry.error.fault) == ("PeerUnavailable", "pod")
+        status, body = await world.two.translate(TEXTS[0], adapter="v5")
+        assert (status, body["error"]["code"]) == (503, "adapter_failed")
+        assert world.digests["v5"] not in (await world.two.inventory()).stored
+        await world.put(world.two, world.wanted("v5", sources=[liar, *from_peer(world.one)]))
+        await world.two.until(lambda found: found.adapters[0].state == "Loaded")
+    assert await answers(world.two, "v5") == (world.digests["v5"], world.outputs[world.digests["v5"]])
+    assert world.two.recording.failed_promotions
+
+
+async def test_peer_content_is_served_by_ranges_and_from_the_store_only(world: World) -> None:
+    await world.settle(world.one, world.wanted("v1"))
+    base = f"{world.one.control_url}{PEER_PATH}/{world.digests['v1']}"
+    async with world.one.session.get(base) as reply:
+        files = (await reply.json())["files"]
+    assert digest_of(FileEntry(**file) for file in files) == world.digests["v1"]
+    whole = (world.volume / "v1" / "adapter_model.safetensors").read_bytes()
+    async with world.one.session.get(
+        f"{base}/adapter_model.safetensors", headers={"Range": "bytes=1000-1999"}
+    ) as reply:
+        assert (reply.status, await reply.read()) == (206, whole[1000:2000])
+    for path in ("/nothing.bin", "/..%2f..%2flog", "/README.md"):
+        async with world.one.session.get(base + path) as reply:
+            assert reply.status == 404
+    for digest, status in (("0" * 64, 404), ("..%2f..", 400), ("ABC", 400)):
+        async with world.one.session.get(f"{world.one.control_url}{PEER_PATH}/{digest}") as reply:
+            assert reply.status == status
+
+
+async def test_all_references_are_given_back_in_the_end(world: World) -> None:
+    for pod in (world.one, world.two):
+        async with pod.session.get(pod.url + "/metrics") as reply:
+            assert "nllb_adapter_refs 0.0" in await reply.text()
