@@ -62,7 +62,7 @@ class _Base:
         return wanted / wanted.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
 
     def margins(self, states: Tensor, tokens: Sequence[int]) -> Tensor:
-        """`[n]`: the head's logit of token i less its best other, for a decoder ending in state i, `[n, d]`."""
+        """`[n]`: the head's logit of token i less its best other, for a decoder that ends in state i."""
         logits = functional.layer_norm(states, states.shape[-1:], *self.final_norm, 1e-5) @ self.head.T
         own = torch.tensor(list(tokens)).unsqueeze(1)
         best_other = logits.scatter(1, own, -torch.inf).max(dim=1).values
