@@ -158,38 +158,39 @@ def _swap(stage: Stage, first: str) -> str:
 def _grow(stage: Stage, digest: str) -> None:
     before = {pod.name for pod in stage.pods()}
     stage.apply(_FLEET, ("replicas: 3", "replicas: 4"))
-    began, resident_at, deadline = time.monotonic(), None, time.monotonic() + _SECONDS
-    while True:
+    began, resident_at, new = time.monotonic(), None, None
+    while new is None or not new.ready:
+        _check(time.monotonic() - began < _SECONDS, "the fourth pod is Ready in time")
+        time.sleep(0.1)
         new = next((pod for pod in stage.pods() if pod.name not in before), None)
-        entry = None if new is None else _entry(new, digest)
+        held = None if new is None else _inventory_or_none(new)
+        entry = None if held is None else _resident(held, digest)
+        _check(held is None or entry is not None or not held["ready"], "no pod is ready without the adapter")
         if entry is not None and resident_at is None:
             resident_at = time.monotonic() - began
             _check(
-                entry["source"] == "peer",
-                f"the new pod has its adapter from {entry['source']}, not from a peer",
+                entry["source"] == "peer", f"the new pod has its adapter from {entry['source']}, not a peer"
             )
-        if new is not None and new.ready:
-            break
-        _check(time.monotonic() < deadline, "the fourth pod is Ready in time")
-        time.sleep(0.1)
-    _check(resident_at is not None, "the adapter was there before the pod was Ready")
+    _check(resident_at is not None, "the new pod holds the adapter")
     ready_at = time.monotonic() - began
     say(f"  {new.name}: adapter from a peer after {resident_at:.1f} s, Ready after {ready_at:.1f} s")
     stage.wait_ready("nllb/tiny", "lora/formal")
 
 
-def _entry(pod: Pod, digest: str) -> Mapping[str, Any] | None:
-    """The pod's inventory entry for this version, if it is resident."""
+def _inventory_or_none(pod: Pod) -> Mapping[str, Any] | None:
+    """What a pod says it holds; None while it starts."""
     try:
-        adapters = inventory(pod)["adapters"]
+        return inventory(pod)
     except (OSError, DemoFailed):
-        return None  # still starting
-    found = (
-        entry
-        for entry in adapters
-        if entry.get("digest") == digest and entry["state"] in ("Stored", "Loaded")
+        return None
+
+
+def _resident(held: Mapping[str, Any], digest: str) -> Mapping[str, Any] | None:
+    """The inventory's entry of this version, if the pod can serve it."""
+    entries = (
+        e for e in held["adapters"] if e.get("digest") == digest and e["state"] in ("Stored", "Loaded")
     )
-    return next(found, None)
+    return next(entries, None)
 
 
 def inventory(pod: Pod) -> Mapping[str, Any]:

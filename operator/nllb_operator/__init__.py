@@ -1,1 +1,2 @@
-"""The Kubernetes operator: reconciles NllbDeployment and LoraAdapter. Docstring only, so that importing one module never drags in another."""
+"""The Kubernetes operator: reconciles NllbDeployment and LoraAdapter. Docstring only, so that importing one
+module never drags in another."""

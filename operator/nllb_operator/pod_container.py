@@ -15,6 +15,8 @@ from typing import Any
 
 Manifest = Mapping[str, Any]
 
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
 
@@ -167,7 +169,7 @@ def ports_of(pod: Manifest) -> dict[str, int]:
 
 
 def probe_of(pod: Manifest, kind: str) -> Probe | None:
-    """The probe `kind` ("readinessProbe", "livenessProbe", "startupProbe"), or None if there is none."""
+    """The probe `kind`, one of PROBES, or None if there is none."""
     spec = container_of(pod).get(kind)
     if spec is None:
         return None

@@ -21,16 +21,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-import aiohttp
-
 from nllb_operator import machine, pod_container, pod_launch
-from nllb_operator.pod_container import Manifest, Mount, PodNotRunnable, Probe
+from nllb_operator.pod_container import Manifest, Mount, PodNotRunnable
+from nllb_operator.pod_probes import watch_probes
 from nllb_operator.pod_status import PodStatus
 
 ConfigMapReader = Callable[[str], Awaitable[Mapping[str, str] | None]]
 """Reads the data of a ConfigMap of the pod's namespace; None: there is none of that name. Must not raise."""
-
-_PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
 @dataclass(frozen=True)
@@ -132,8 +129,13 @@ class PodProcess:
                 return
             began = time.time()
             offset = self.host.log.stat().st_size if self.host.log.exists() else 0
-            with self.host.log.open("ab") as log:
-                await self._spawn(argv, log)
+            try:
+                with self.host.log.open("ab") as log:
+                    await self._spawn(argv, log)
+            except OSError as problem:
+                self._change(state="waiting", reason="MachineProblem", message=str(problem))
+                await self._stopping_within(self.host.backoff[-1])
+                continue
             self._change(phase="Running", state="running", reason=None, message=None, started_at=began)
             code = await self._until_exit()
             self._change(
@@ -161,11 +163,13 @@ class PodProcess:
             try:
                 self._lay_out()
                 await self.refresh()
-                for kind in _PROBES:
+                for kind in pod_container.PROBES:
                     pod_container.probe_of(self.pod, kind)  # refuses what cannot be probed
                 return self._argv()
             except PodNotRunnable as problem:
                 self._change(state="waiting", reason=problem.reason, message=str(problem))
+            except OSError as problem:  # a full disk, no file handles left
+                self._change(state="waiting", reason="MachineProblem", message=str(problem))
             await self._stopping_within(self.host.refresh_seconds)
         return None
 
@@ -217,7 +221,7 @@ class PodProcess:
         process = self._process
         assert process is not None
         exit_ = asyncio.create_task(process.wait())
-        watchers = [asyncio.create_task(self._probe_all()), asyncio.create_task(self._keep_fresh())]
+        watchers = [asyncio.create_task(self._probe()), asyncio.create_task(self._keep_fresh())]
         stopping = asyncio.create_task(self._stopping.wait())
         unhealthy = watchers[0]
         await asyncio.wait([exit_, stopping, unhealthy], return_when=asyncio.FIRST_COMPLETED)
@@ -237,64 +241,18 @@ class PodProcess:
     async def _keep_fresh(self) -> None:
         while True:
             await asyncio.sleep(self.host.refresh_seconds)
-            with contextlib.suppress(PodNotRunnable):  # a ConfigMap that went: the last content stays
+            with contextlib.suppress(PodNotRunnable, OSError):  # the last content stays
                 await self.refresh()
+
+    async def _probe(self) -> None:
+        """Keeps `ready` true; returns when the process is to be restarted."""
+
+        def on_ready(ready: bool) -> None:
+            if not (ready and self._stopping.is_set()):
+                self._change(ready=ready)
+
+        await watch_probes(self.pod, self.host.ip, on_ready)
 
     async def _stopping_within(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
-
-    # --- probes
-
-    async def _probe_all(self) -> None:
-        """Runs the probes; returns when the process is to be restarted (startup or liveness failed)."""
-        startup, readiness, liveness = (pod_container.probe_of(self.pod, kind) for kind in _PROBES)
-        async with aiohttp.ClientSession() as session:
-            if startup is not None and not await self._started(session, startup):
-                return
-            ready = asyncio.create_task(self._watch_readiness(session, readiness))
-            try:
-                if liveness is None:
-                    await asyncio.Event().wait()
-                else:
-                    await self._until_dead(session, liveness)
-            finally:
-                ready.cancel()
-
-    async def _started(self, session: aiohttp.ClientSession, probe: Probe) -> bool:
-        await asyncio.sleep(probe.initial_delay)
-        for _ in range(probe.failure_threshold):
-            if await self._answers(session, probe):
-                return True
-            await asyncio.sleep(probe.period)
-        return False
-
-    async def _until_dead(self, session: aiohttp.ClientSession, probe: Probe) -> None:
-        await asyncio.sleep(probe.initial_delay)
-        failures = 0
-        while failures < probe.failure_threshold:
-            failures = 0 if await self._answers(session, probe) else failures + 1
-            await asyncio.sleep(probe.period)
-
-    async def _watch_readiness(self, session: aiohttp.ClientSession, probe: Probe | None) -> None:
-        if probe is None:
-            self._change(ready=True)
-            return
-        await asyncio.sleep(probe.initial_delay)
-        good = bad = 0
-        while True:
-            answered = await self._answers(session, probe)
-            good, bad = (good + 1, 0) if answered else (0, bad + 1)
-            if good >= probe.success_threshold and not self._stopping.is_set():
-                self._change(ready=True)
-            elif bad >= probe.failure_threshold:
-                self._change(ready=False)
-            await asyncio.sleep(probe.period)
-
-    async def _answers(self, session: aiohttp.ClientSession, probe: Probe) -> bool:
-        url = f"http://{probe.host or self.host.ip}:{probe.port}{probe.path}"
-        try:
-            async with session.get(url, timeout=aiohttp.ClientTimeout(total=probe.timeout)) as reply:
-                return 200 <= reply.status < 400
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False

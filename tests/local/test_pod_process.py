@@ -178,6 +178,16 @@ async def test_a_program_that_cannot_start_is_reported_with_its_error(tmp_path: 
         assert "/no/such/program" in str(process.status.message)
 
 
+async def test_a_problem_of_the_machine_is_reported_and_outlived(tmp_path: Path) -> None:
+    place = host(tmp_path)
+    place.log.mkdir()  # the log cannot be written
+    async with running(pod(), place) as process:
+        await until(lambda: process.status.reason == "MachineProblem")
+        assert "log" in str(process.status.message)
+        place.log.rmdir()
+        await until(lambda: process.status.ready)
+
+
 async def test_a_failed_liveness_probe_restarts_the_process(tmp_path: Path) -> None:
     probe = {"httpGet": {"path": "/livez", "port": 8000}, "periodSeconds": 0.05, "failureThreshold": 2}
     manifest = pod(livenessProbe=probe, startupProbe={**probe, "failureThreshold": 200})

@@ -185,3 +185,27 @@ async def test_a_foreign_object_of_the_same_name_is_not_adopted(tmp_path: Path) 
         ours["metadata"]["ownerReferences"] = [{"uid": "fleet"}]
         with pytest.raises(ObjectConflict, match="rename"):
             await backend.apply(ours)
+
+
+async def test_after_a_start_nothing_is_ready_that_was_before(tmp_path: Path) -> None:
+    adapter = {
+        "apiVersion": "fleet.nllb.io/v1alpha1",
+        "kind": "LoraAdapter",
+        "metadata": {"name": "formal", "namespace": "default"},
+        "spec": {"deploymentRef": {"name": "tiny"}},
+    }
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Resident",
+        "message": "",
+        "lastTransitionTime": "",
+    }
+    first = LocalBackend(LocalMachine(tmp_path))
+    await first.apply(adapter)
+    status = {"conditions": [condition], "readyReplicas": 3, "digest": "d", "lastReady": {"digest": "d"}}
+    first.store.set_status(Key.of(adapter), status)
+    (body,) = LocalBackend(LocalMachine(tmp_path)).store.objects("LoraAdapter")
+    (after,) = body["status"].pop("conditions")
+    assert (after["status"], after["reason"]) == ("Unknown", "Starting")
+    assert body["status"] == {"readyReplicas": 0, "digest": "d", "lastReady": {"digest": "d"}}

@@ -36,11 +36,26 @@ class LocalBackend:
         """Read the objects that the folder holds."""
         self.store = ObjectStore(local.folder / "objects")
         self.events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
+        self._forget_readiness()
         self._workloads = Workloads(self.store, local)
         self._services = ServiceRouter(self.store)
         self._dirty: dict[FleetKey, None] = dict.fromkeys(self.keys())
         self._wake = asyncio.Event()
         self.store.listeners.append(self._on_change)
+
+    def _forget_readiness(self) -> None:
+        """No pod runs yet, so nothing is Ready; who waits for Ready must not see what was true before."""
+        for body in (*self.store.objects(NLLB_DEPLOYMENT), *self.store.objects(LORA_ADAPTER)):
+            status = body.get("status", {})
+            for condition in status.get("conditions", ()):
+                if condition["type"] == "Ready":
+                    message = "the local operator has just started"
+                    condition.update(status="Unknown", reason="Starting", message=message)
+                    condition.update(lastTransitionTime=now())
+            if "readyReplicas" in status:
+                status["readyReplicas"] = 0
+            if status:
+                self.store.set_status(Key.of(body), status)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Future[Any]]:

@@ -1,8 +1,9 @@
 """Makes ReplicaSets true with pods as local processes: controller, scheduler and kubelet of one machine.
 
 Knows how many pods there must be, which one goes first (as the ReplicaSet controller chooses), how many
-GPUs the machine has, and a pod's folder and address. Must not know fleets or adapters; runs pods by
-`PodProcess`.
+GPUs the machine has, and a pod's folder and address. The machine stands for every node: node selectors,
+tolerations and the amounts of CPU and memory are not looked at. Must not know fleets or adapters; runs pods
+by `PodProcess`.
 """
 
 from __future__ import annotations
