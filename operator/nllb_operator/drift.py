@@ -13,6 +13,10 @@ from typing import Any
 from nllb_operator.backends.base import Manifest
 
 
+_WHOLE = frozenset({"selector"})
+"""Fields that are one value: a key that somebody adds to a selector empties a Service."""
+
+
 def differs(desired: Manifest, live: Manifest) -> bool:
     """Whether applying `desired` would change the live object."""
     return not _contains(live, desired)
@@ -36,7 +40,8 @@ def _contains(live: Any, desired: Any) -> bool:
         if live is None:
             return not desired
         return isinstance(live, Mapping) and all(
-            _contains(live.get(key), value) for key, value in desired.items()
+            live.get(key) == value if key in _WHOLE else _contains(live.get(key), value)
+            for key, value in desired.items()
         )
     if isinstance(desired, str) or not isinstance(desired, Sequence):
         return bool(live == desired)

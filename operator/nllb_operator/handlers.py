@@ -92,6 +92,7 @@ async def stop(memo: Operator, **_: Any) -> None:
         await memo.health.cleanup()
     if memo.api is not None:
         await memo.api.close()
+    memo.stop.set()  # kopf waits five seconds for whoever still waits for this
 
 
 def configure(settings: kopf.OperatorSettings, ours: OperatorSettings) -> None:
