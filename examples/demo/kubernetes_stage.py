@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from nllb_operator import pod_launch
 from .local_stage import pod_of
 from .stage import EXAMPLES, REPOSITORY, DemoFailed, Pod, Stage, run, say, until
 
-_READY_SECONDS = "120s"
+_READY_SECONDS = 120.0
 _NODE_ENV = ("NLLB_CPU_THREADS=1", "NLLB_DRAIN_LAG_SECONDS=0.2")
 
 
@@ -68,8 +69,25 @@ class KubernetesStage(Stage):
     def wait_ready(self, *names: str) -> None:
         """`kubectl wait`."""
         for name in names:
-            arguments = ("wait", "--for=condition=Ready", name, f"--timeout={_READY_SECONDS}")
-            self._kubectl(*arguments, shown=f"wait --for=condition=Ready {name}")
+            say(f"$ kubectl wait --for=condition=Ready {name}")
+            self._until_ready(name)
+
+    def _until_ready(self, name: str) -> None:
+        """Short waits one after the other, with the object's own words in between."""
+        deadline, said = time.monotonic() + _READY_SECONDS, ""
+        while True:
+            try:
+                say(self._kubectl("wait", "--for=condition=Ready", name, "--timeout=2s").rstrip())
+                return
+            except DemoFailed:
+                status = self.object(*name.split("/")).get("status", {})
+                ready = (c for c in status.get("conditions", ()) if c["type"] == "Ready")
+                words = next((f"{c['reason']}: {c['message']}" for c in ready), "no status yet")
+            if words != said:
+                say(f"  {words}")
+                said = words
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{name} is not Ready after {_READY_SECONDS:.0f} s: {words}")
 
     def show(self) -> None:
         """`kubectl get` of each kind."""

@@ -96,14 +96,23 @@ def run(
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a command, after printing it as `$ shown`, and return its output. DemoFailed with its stderr."""
+    """Run a command, after printing it as `$ shown`, and return its output. DemoFailed if it fails.
+
+    What a shown command writes to stderr, such as its progress, is seen as it comes.
+    """
     if shown is not None:
         say(f"$ {shown}")
     done = subprocess.run(
-        [str(part) for part in command], input=stdin, capture_output=True, text=True, env=env
+        [str(part) for part in command],
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if shown is None else None,
+        text=True,
+        env=env,
     )
     if done.returncode:
-        raise DemoFailed(f"{shown or command[0]}: {(done.stderr or done.stdout).strip()}")
+        why = (done.stderr or done.stdout).strip()
+        raise DemoFailed(f"`{shown or ' '.join(map(str, command))}` failed: {why or 'see above'}")
     return done.stdout
 
 
