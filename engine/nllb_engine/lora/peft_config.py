@@ -144,14 +144,14 @@ class _Fields:
         return value
 
     def alpha(self, name: str, value: object) -> float:
-        usable = isinstance(value, int | float) and not isinstance(value, bool)
-        if not usable or not math.isfinite(value) or not 0 < value <= MAX_ALPHA:  # type: ignore[arg-type, operator]
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if not 0 < number <= MAX_ALPHA:
             raise AdapterRejected(
                 "BadAlpha",
                 f"{CONFIG_NAME}: {name} is {str(value)[:80]!r}; "
                 f"it must be above 0 and at most {MAX_ALPHA:.0f}",
             )
-        return float(value)  # type: ignore[arg-type]
+        return float(number)
 
     def targets(self, name: str) -> tuple[str, ...] | str:
         value = self._raw.get(name) or ()
