@@ -60,7 +60,7 @@ def _entry(adapter: WantedAdapter, facts: Facts, resident: ResidentAdapter | Non
         refs=resident.refs if resident else 0,
         bytes=facts.sizes.get(digest, 0) if on_disk and digest is not None else 0,
         rank=resident.rank if resident else None,
-        source=arrival.source if arrival else ("disk" if on_disk else None),
+        source=arrival.source if arrival else ("disk" if on_disk and state != "Fetching" else None),
         source_addr=arrival.address if arrival else None,
         seconds=arrival.seconds if arrival else None,
         error=failure.problem if failure and state == "Failed" else None,

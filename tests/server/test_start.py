@@ -53,8 +53,8 @@ async def test_without_an_operator_a_pod_follows_its_file_by_origin(tiny_nllb: P
         assert (state.ready, state.reason, state.missing) == (False, "AwaitingAdapters", ["a"])
         assert (await pod.translate(TEXT, adapter="a"))[0] == 503, "wanted, but not here yet"
         await pod.until_ready()
-        [entry] = (await pod.inventory()).adapters
-        assert (entry.state, entry.source) == ("Loaded", "origin")
+        [entry] = (await pod.until(lambda found: found.adapters[0].state == "Loaded")).adapters
+        assert entry.source == "origin"
         assert (await pod.inventory()).revision == 7
         assert (await pod.translate(TEXT, adapter="a", max_new_tokens=8))[0] == 200
     assert pod.recording.peer_promotions == [] == pod.recording.failed_promotions
