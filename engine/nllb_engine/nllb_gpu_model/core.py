@@ -180,6 +180,6 @@ def _require_bf16(store: WeightStore) -> None:
         raise CheckpointError(f"the checkpoint has no embedding; one of {', '.join(TIED_NAMES)} is needed")
     if store.dtype(saved) != torch.bfloat16:
         raise CheckpointError(
-            f"{saved} is {store.dtype(saved)}, not bfloat16; convert the checkpoint first: load it with "
-            "transformers in dtype bfloat16 and save it again"
+            f"{saved} is {store.dtype(saved)}, not bfloat16; open a copy made by "
+            "nllb_engine.convert.bf16_checkpoint, as the server does at its start"
         )
