@@ -105,10 +105,10 @@ def fleet(kube: Kube) -> Iterator[KubeFleet]:
 
 
 @pytest.fixture(scope="module")
-def served(kube: Kube, operator: OperatorProcess, nodes: Program, models: Path) -> Iterator[KubeFleet]:
+def served(kube: Kube, operator: OperatorProcess, nodes: Program) -> Iterator[KubeFleet]:
     """Two pods that serve, with the adapter `formal` on both."""
     namespace = new_namespace(kube)
-    kube.claim(namespace, "models", models)
+    kube.claim(namespace, "models")
     fleet = KubeFleet(kube, namespace)
     fleet.apply(fleet.deployment(replicas=2), fleet.adapter("formal"))
     fleet.wait("nllb/fleet", "lora/formal")

@@ -121,30 +121,15 @@ class Kube:
         lines = (self.folder / "audit.log").read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines if line.strip()]
 
-    def claim(self, namespace: str, name: str, folder: Path) -> None:
-        """A PersistentVolumeClaim, bound to a volume that is this folder."""
-        volume = f"{namespace}-{name}"
-        size = {"storage": "1Gi"}
-        common = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
-        self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": volume},
-                "spec": {
-                    **common,
-                    "capacity": size,
-                    "hostPath": {"path": str(folder)},
-                    "claimRef": {"namespace": namespace, "name": name},
-                },
-            },
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": {**common, "volumeName": volume, "resources": {"requests": size}},
-            },
-        )
+    def claim(self, namespace: str, name: str) -> None:
+        """A PersistentVolumeClaim; the process nodes bind it to the folder that they know by its name."""
+        spec = {
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        meta = {"name": name, "namespace": namespace}
+        self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
 
 
 @dataclass

@@ -4,8 +4,9 @@
         [-- PROGRAM ARG …]                          what runs in place of the image's entrypoint
 
 Registers Node objects with stand-in GPUs, renews their leases, runs every pod that is bound to them by
-`nllb_operator.pod_process` and writes its status back, as a kubelet does. `{pod}` in a value of --env is the
-pod's name. Uses KUBECONFIG. Ends on SIGTERM; the pods' processes end with it.
+`nllb_operator.pod_process` and writes its status back, as a kubelet does. Binds every PersistentVolumeClaim
+of a name that --claim gives. `{pod}` in a value of --env is the pod's name. Uses KUBECONFIG. Ends on
+SIGTERM; the processes of its pods end with it.
 """
 
 from __future__ import annotations
@@ -134,8 +135,32 @@ class ProcessNode:
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                     await self.renew(name)
 
+    async def bind_claims(self) -> None:
+        """What a provisioner does, at once: the volume controller would take up to half a minute."""
+        _, answer = await self.api.call("GET", "/api/v1/persistentvolumeclaims")
+        for claim in answer["items"]:
+            meta, bound = claim["metadata"], "pv.kubernetes.io/bind-completed"
+            if meta["name"] not in self.claims or bound in meta.get("annotations", {}):
+                continue
+            volume = claim["spec"].get("volumeName") or f"{meta['namespace']}-{meta['name']}"
+            owner = {"claimRef": {key: meta[key] for key in ("namespace", "name", "uid")}}
+            spec = {
+                "capacity": claim["spec"]["resources"]["requests"],
+                "accessModes": claim["spec"]["accessModes"],
+                "storageClassName": "",
+                "hostPath": {"path": str(self.claims[meta["name"]])},
+            }
+            body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}}
+            path = "/api/v1/persistentvolumes"
+            if (await self.api.call("POST", path, {**body, "spec": {**spec, **owner}}))[0] == 409:
+                await self.api.call("PATCH", f"{path}/{volume}", {"spec": owner}, MERGE)
+            patch = {"metadata": {"annotations": {bound: "yes"}}, "spec": {"volumeName": volume}}
+            path = f"/api/v1/namespaces/{meta['namespace']}/persistentvolumeclaims/{meta['name']}"
+            await self.api.call("PATCH", path, patch, MERGE)
+
     async def look(self) -> None:
         """Start what is new, stop what is to go, forget what is gone."""
+        await self.bind_claims()
         _, answer = await self.api.call("GET", "/api/v1/pods")
         mine = {
             pod["metadata"]["uid"]: pod
