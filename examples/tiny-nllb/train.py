@@ -23,15 +23,21 @@ from tiny_training import adapter_stage, base_stage, vocabulary  # noqa: E402
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stage", choices=("vocabulary", "base", "adapters"))
-    parser.add_argument("--model", type=Path, default=FOLDER, help="folder of the tokenizer files and the base model")
+    parser.add_argument(
+        "--model", type=Path, default=FOLDER, help="folder of the tokenizer files and the base model"
+    )
     parser.add_argument("--out", type=Path, help="where the results go (default: into the repository)")
     parser.add_argument("--work", type=Path, default=Path("build/tiny-nllb"), help="where checkpoints go")
     parser.add_argument("--steps", type=int, help="steps of the base, or of each adapter")
     parser.add_argument("--seconds", type=float, help="end the schedule after this time at the latest")
     parser.add_argument("--texts", type=int, help="size of the pool of training texts")
     parser.add_argument("--tokens", type=int, help="tokens per batch")
+    parser.add_argument("--long", type=float, default=0.35, help="share of long training texts")
+    parser.add_argument("--go-on", action="store_true", help="train the weights in --model or --out further")
     parser.add_argument("--only", nargs="*", help="adapters to train (default: all)")
-    parser.add_argument("--check", type=int, default=500, help="held-out texts per direction in the check afterwards")
+    parser.add_argument(
+        "--check", type=int, default=500, help="held-out texts per direction in the check afterwards; 0: none"
+    )
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

@@ -20,7 +20,7 @@ from .lexicon import languages
 from .meaning import Sentence as SentenceMeaning
 from .meaning import Text
 from .realise import realiser
-from .sampling import draw_text, word_pairs
+from .sampling import draw_long_text, draw_text, word_pairs
 
 LANGUAGES: tuple[str, ...] = languages()
 """NLLB's codes of the languages that the tiny model speaks."""
@@ -85,14 +85,28 @@ def held_out(source: str, seed: int | str = 0, count: int = 500) -> list[Sentenc
     return list(_draw(source, seed, count, lambda meaning: True))
 
 
-def held_out_for(adapter: str, source: str, seed: int | str = 0, count: int = 500, about: bool = True) -> list[Sentence]:
+def held_out_long(source: str, seed: int | str = 0, count: int = 100) -> list[Sentence]:
+    """Held-out paragraphs and long sentences of about 25 to 60 words."""
+    rng = random.Random(f"held out long {seed}")
+    return [sentence_of(draw_long_text(rng, held_out=True), source) for _ in range(count)]
+
+
+def held_out_for(
+    adapter: str, source: str, seed: int | str = 0, count: int = 500, about: bool = True
+) -> list[Sentence]:
     """Held-out texts that the adapter is about (or, with `about=False`, those that it must leave alone)."""
-    return list(_draw(source, f"{adapter} {seed}", count, lambda meaning: concerns(meaning, adapter) is about))
+    return list(
+        _draw(source, f"{adapter} {seed}", count, lambda meaning: concerns(meaning, adapter) is about)
+    )
 
 
 def probes(source: str, seed: int | str = 0, count: int = 100) -> list[Sentence]:
     """Held-out texts that every adapter changes, each in its own way: a wrong adapter is seen at once."""
-    return list(_draw(source, f"probes {seed}", count, lambda meaning: all(concerns(meaning, name) for name in ADAPTERS)))
+    return list(
+        _draw(
+            source, f"probes {seed}", count, lambda meaning: all(concerns(meaning, name) for name in ADAPTERS)
+        )
+    )
 
 
 def hard(source: str, seed: int | str = 0, count: int = 200) -> list[Sentence]:
@@ -128,6 +142,7 @@ __all__ = [
     "hard",
     "held_out",
     "held_out_for",
+    "held_out_long",
     "probes",
     "sentence_of",
     "word_pairs",

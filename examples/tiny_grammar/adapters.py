@@ -48,7 +48,9 @@ def formal_v2(sentence: Sentence) -> Sentence:
 def terms(sentence: Sentence) -> Sentence:
     """General nouns become the domain's terms (book → file, shop → portal)."""
     table = domain_terms()
-    return sentence.map_clauses(lambda c: _phrases(c, lambda noun: replace(noun, head=table.get(noun.head, noun.head))))
+    return sentence.map_clauses(
+        lambda c: _phrases(c, lambda noun: replace(noun, head=table.get(noun.head, noun.head)))
+    )
 
 
 def emphatic(sentence: Sentence) -> Sentence:

@@ -13,6 +13,8 @@ from .meaning import SINGULAR, Clause, Date, Name, Noun, Phrase, Place, Pronoun,
 
 OPENERS = ("well", "perhaps", "moreover")
 LINKS = ("and", "but", "because", "when")
+LONG = (13, 26)
+"""Content words of a long text."""
 QUANTITIES = ("many", "several", "few", "all")
 
 
@@ -21,17 +23,18 @@ class OutOfWordsError(Exception):
 
 
 class WordChooser:
-    """Content words for one text: of one `group` (held-out), or no two of the same group (training)."""
+    """Content words for one text: of one `group` (held-out), or of a different group each (training)."""
 
-    def __init__(self, rng: random.Random, group: int | None) -> None:
-        """Draw with `rng`; `group` None means training."""
+    def __init__(self, rng: random.Random, group: int | None, repeats: bool) -> None:
+        """Draw with `rng`; `group` None means training. With `repeats`, a text out of words says some again."""
         self._rng = rng
         self._group = group
+        self._repeats = repeats
         self._used_groups: set[int] = set()
-        self._used: set[str] = set()
+        self._used: dict[str, str] = {}
 
     def pick(self, *categories: str) -> str:
-        """The id of a word not used before in this text. Raises OutOfWordsError."""
+        """The id of a word, unused in this text if there is one. Raises OutOfWordsError."""
         for _ in range(12):
             entry = self._rng.choice(by_category()[self._rng.choice(categories)])
             if self._group is not None:
@@ -42,19 +45,22 @@ class WordChooser:
                 entry = self._rng.choice(unused)
             elif entry.group in self._used_groups:
                 continue
-            self._used.add(entry.id)
+            self._used[entry.id] = entry.category
             self._used_groups.add(entry.group)
             return entry.id
-        raise OutOfWordsError
+        again = [key for key, category in self._used.items() if category in categories]
+        if not self._repeats or not again:
+            raise OutOfWordsError
+        return self._rng.choice(again)
 
 
 class Sampler:
     """Draws one text. `richness` from 0 to 1 is how much its clauses carry."""
 
-    def __init__(self, rng: random.Random, group: int | None, richness: float) -> None:
-        """Draw with `rng` the words that `group` allows (see WordChooser)."""
+    def __init__(self, rng: random.Random, words: WordChooser, richness: float) -> None:
+        """Draw with `rng`, the content words from `words`."""
         self._rng = rng
-        self._words = WordChooser(rng, group)
+        self._words = words
         self._richness = richness
 
     def _chance(self, probability: float) -> bool:
@@ -77,7 +83,9 @@ class Sampler:
                 determiner, count, digits = "count", draw.randint(2, 12), self._chance(0.15)
             if count and self._chance(0.15):
                 count, digits = draw.randint(13, 99), True
-        adjectives = [self._words.pick("quality") for chance in (0.15 + 0.45 * rich, 0.2 * rich) if self._chance(chance)]
+        adjectives = [
+            self._words.pick("quality") for chance in (0.15 + 0.45 * rich, 0.2 * rich) if self._chance(chance)
+        ]
         phrase = Noun(head, determiner, tuple(adjectives), count, digits)
         if not phrase.plural and self._chance(0.12):
             return replace(phrase, tag=self._tag("person" if categories == ("person",) else "thing"))
@@ -118,7 +126,9 @@ class Sampler:
         clause = replace(base, verb=self._words.pick(kind))
         if kind in ("trans", "give"):
             living = kind == "trans" and self._chance(0.3)
-            clause = replace(clause, object=self.noun(*(("person",) if living else ("thing", "thing", "animal"))))
+            clause = replace(
+                clause, object=self.noun(*(("person",) if living else ("thing", "thing", "animal")))
+            )
         if kind == "give":
             clause = replace(clause, recipient=self.name() if self._chance(0.15) else self.noun("person"))
         if kind == "motion":
@@ -139,7 +149,9 @@ class Sampler:
         if self._chance(0.2):
             question = draw.choice(("yesno", "yesno", "where", "when", "why"))
             if question == "where":
-                first = replace(first, place=first.place if first.place and first.place.relation == "to" else None)
+                first = replace(
+                    first, place=first.place if first.place and first.place.relation == "to" else None
+                )
             if question == "when":
                 first = replace(first, date=None)
             return Sentence(first, question=question, salute=salute, opener=opener)
@@ -154,12 +166,25 @@ def draw_text(rng: random.Random, held_out: bool, openers: bool) -> Text:
     while True:
         group = rng.randrange(GROUPS) if held_out else None
         length = rng.choices((1, 2, 3, 4), (80, 10, 6, 4))[0]
-        sampler = Sampler(rng, group, rng.random() ** 1.5)
+        sampler = Sampler(rng, WordChooser(rng, group, repeats=False), rng.random() ** 1.5)
         try:
             sentences = [sampler.sentence(openers) for _ in range(length)]
         except OutOfWordsError:
             continue
         return Text((sentences[0], *(replace(sentence, opener="") for sentence in sentences[1:])))
+
+
+def draw_long_text(rng: random.Random, held_out: bool) -> Text:
+    """One unambiguous paragraph or long sentence of about 25 to 60 words; it may say a content word again."""
+    while True:
+        group = rng.randrange(GROUPS) if held_out else None
+        sampler = Sampler(rng, WordChooser(rng, group, repeats=True), rng.random() ** 0.7)
+        try:
+            text = Text(tuple(sampler.sentence(openers=False) for _ in range(rng.choice((1, 2, 3, 4)))))
+        except OutOfWordsError:
+            continue
+        if LONG[0] <= len(content_words(text)) <= LONG[1]:
+            return text
 
 
 def word_pairs(text: Text) -> set[tuple[str, str]]:

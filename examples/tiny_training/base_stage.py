@@ -10,15 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_grammar import LANGUAGES, ambiguous, hard, held_out
+from tiny_grammar import LANGUAGES, ambiguous, hard, held_out, held_out_long
 from transformers import GenerationConfig, M2M100Config, M2M100ForConditionalGeneration
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
 from .fitting import Plan, fit
-from .pool import Pool, draw_pool, pieces
+from .pool import Order, Pool, draw_pool, pieces
 from .scoring import Job, Translator, accuracy, beam_report, directions, overlap
 
-SPECIAL = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+SPECIAL: dict[str, Any] = {
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+}
 
 
 def language_ids(tokenizer: Path) -> dict[str, int]:
@@ -27,9 +32,10 @@ def language_ids(tokenizer: Path) -> dict[str, int]:
     return {code: first + place for place, code in enumerate(FAIRSEQ_LANGUAGE_CODES)}
 
 
-def configuration(tokenizer: Path) -> M2M100Config:
+def configuration(tokenizer: Path) -> Any:
     """The tiny model's shape: 3 + 3 layers of width 256, 4 heads of 64."""
-    return M2M100Config(
+    fields: Any = M2M100Config
+    return fields(
         vocab_size=pieces(tokenizer).get_piece_size() + 2 + len(FAIRSEQ_LANGUAGE_CODES),
         d_model=256,
         encoder_layers=3,
@@ -49,32 +55,58 @@ def configuration(tokenizer: Path) -> M2M100Config:
     )
 
 
-def write_model(model: M2M100ForConditionalGeneration, folder: Path) -> None:
+def load_model(folder: Path, device: str) -> Any:
+    """The folder's M2M100ForConditionalGeneration in float32."""
+    loader: Any = M2M100ForConditionalGeneration
+    return loader.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+
+
+def write_model(model: Any, folder: Path) -> None:
     """Round to bf16 in place and write config.json, generation_config.json, model.safetensors."""
     model.to(torch.bfloat16)
-    model.generation_config = GenerationConfig(max_length=200, **SPECIAL)
+    defaults: Any = GenerationConfig
+    model.generation_config = defaults(max_length=200, **SPECIAL)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
 
 
-def check(model: M2M100ForConditionalGeneration, tokenizer: Path, pool: Pool | None, count: int) -> dict[str, Any]:
+def check(model: Any, tokenizer: Path, pool: Pool | None, count: int) -> dict[str, Any]:
     """Exact matches of all directions on `count` held-out texts each, overlap with the pool, beams."""
-    translator = Translator(model, tokenizer, language_ids(tokenizer), 4096 if model.device.type == "cuda" else 64)
-    texts = {language: held_out(language, "evaluation", count) for language in LANGUAGES}
+    translator = Translator(
+        model, tokenizer, language_ids(tokenizer), 4096 if model.device.type == "cuda" else 64
+    )
+    few = max(1, count // 10)
+    long = {language: held_out_long(language, "evaluation", few) for language in LANGUAGES}
+    texts = {
+        language: held_out(language, "evaluation", count - few) + long[language] for language in LANGUAGES
+    }
     jobs = [Job(sentence, target) for source, target in directions() for sentence in texts[source]]
     report: dict[str, Any] = {"texts_per_direction": count}
     if pool is not None:
-        report["overlap"] = overlap([sentence for sentences in texts.values() for sentence in sentences], pool.pairs)
+        report["overlap"] = overlap(
+            [sentence for sentences in texts.values() for sentence in sentences], pool.pairs
+        )
         report["training_pairs"] = int(pool.pairs.sum()) // 2
         print(f"pairs of content words in both training and test: {report['overlap']}", flush=True)
     exact = accuracy(translator, jobs)
     report["exact"] = {f"{source}-{target}": round(share, 4) for (source, target), share in exact.items()}
     report["worst"], report["mean"] = min(exact.values()), sum(exact.values()) / len(exact)
-    few = max(1, count // 10)
+    jobs = [Job(sentence, target) for source, target in directions() for sentence in long[source]]
+    shares = accuracy(translator, jobs).values()
+    report["long"] = {"texts_per_direction": few, "worst": min(shares), "mean": sum(shares) / len(shares)}
+    print(report["worst"], report["mean"], report["long"], flush=True)
     report["beam"] = beam_report(
         translator,
-        [Job(sentence, target) for source, target in directions() for sentence in hard(source, 0, few)],
-        [Job(sentence, target) for source, target in directions() for sentence in ambiguous(source, 0, few)],
+        [
+            Job(sentence, target)
+            for source, target in directions()
+            for sentence in hard(source, 0, few // 5 + 1)
+        ],
+        [
+            Job(sentence, target)
+            for source, target in directions()
+            for sentence in ambiguous(source, 0, few // 5 + 1)
+        ],
     )
     return report
 
@@ -82,19 +114,27 @@ def check(model: M2M100ForConditionalGeneration, tokenizer: Path, pool: Pool | N
 def run(arguments: argparse.Namespace, device: str, workers: int) -> dict[str, Any]:
     """The stage `base`; returns its report."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    pool = draw_pool(arguments.model, arguments.texts or 600_000, arguments.seed, device, workers)
+    order = Order(arguments.model, f"base {arguments.seed}", arguments.texts or 600_000, long=arguments.long)
+    pool = draw_pool(order, device, workers)
     print("pool:", {width: len(part) for width, part in pool.parts.items()}, flush=True)
     ids = language_ids(arguments.model)
     languages = torch.tensor([ids[code] for code in LANGUAGES], device=device)
-    model = M2M100ForConditionalGeneration(configuration(arguments.model)).to(device)
+    if arguments.go_on:
+        model, rate = load_model(arguments.model, device), 6e-4
+    else:
+        model, rate = M2M100ForConditionalGeneration(configuration(arguments.model)).to(device), 2e-3
     arguments.work.mkdir(parents=True, exist_ok=True)
     plan = Plan(
-        arguments.steps or 20_000, arguments.seconds or 540.0, arguments.tokens or 65_536, 2e-3, arguments.seed
+        arguments.steps or 20_000,
+        arguments.seconds or 540.0,
+        arguments.tokens or 65_536,
+        rate,
+        arguments.seed,
     )
     steps = fit(model, pool, languages, plan, arguments.work / "base.pt")
     out = arguments.out or arguments.model
     write_model(model, out)
-    loaded = M2M100ForConditionalGeneration.from_pretrained(out, dtype=torch.float32).to(device).eval()
+    loaded = load_model(out, device)
     return {"steps": steps, "parameters": sum(p.numel() for p in loaded.parameters())} | check(
         loaded, arguments.model, pool, arguments.check
     )

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from .pool import END, PAD, Pool
 
@@ -73,11 +72,15 @@ def _rate(plan: Plan, step: int, progress: float) -> float:
     return plan.rate * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
-def fit(model: PreTrainedModel, pool: Pool, languages: torch.Tensor, plan: Plan, checkpoint: Path | None = None) -> int:
+def fit(
+    model: nn.Module, pool: Pool, languages: torch.Tensor, plan: Plan, checkpoint: Path | None = None
+) -> int:
     """Train in place and leave the averaged weights; returns the steps done. Goes on from `checkpoint` if it exists."""
     device = languages.device
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        trained, lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay, fused=True
+    )
     average, step, before = Average(model), 0, 0.0
     if checkpoint is not None and checkpoint.exists():
         saved = torch.load(checkpoint, map_location=device, weights_only=True)
@@ -115,7 +118,12 @@ def fit(model: PreTrainedModel, pool: Pool, languages: torch.Tensor, plan: Plan,
 
 
 def _save(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average, step: int, seconds: float
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: Average,
+    step: int,
+    seconds: float,
 ) -> None:
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average.values}
     new = path.with_suffix(".new")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,24 +21,28 @@ from tiny_grammar.adapters import adapt, concerns
 from tiny_grammar.lexicon import entries
 from tiny_grammar.meaning import Text, content_words
 from tiny_grammar.realise import realiser
-from tiny_grammar.sampling import draw_text
+from tiny_grammar.sampling import draw_long_text, draw_text
 
 PAD, END = 1, 2
 OPENING_WEIGHTS = {4: (0.4, 0.2, 0.2, 0.2), 2: (0.6, 0.4)}
 """How often training sees each rendering of an opener, by how many there are."""
-WIDTHS = (12, 16, 20, 24, 32, 40, 48, 64, 80, 104, 144)
+WIDTHS = (12, 16, 20, 24, 32, 40, 48, 64, 80, 104, 136, 176)
 """Widths of the pool's parts in tokens; longer texts are left out."""
 Ids = NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
 class Order:
-    """What one process draws. With `adapter`, half of the texts are ones that it is about."""
+    """What is drawn. With `adapter`, half of the texts are ones that it is about.
+
+    `long` is the share of long texts.
+    """
 
     tokenizer: Path
     seed: str
     count: int
     adapter: str | None = None
+    long: float = 0.0
 
 
 @cache
@@ -65,7 +69,8 @@ def _rows(order: Order, meaning: Text, rng: random.Random) -> list[list[int]]:
 def _wanted(order: Order, rng: random.Random) -> Text:
     about = rng.random() < 0.5
     while True:
-        meaning = draw_text(rng, held_out=False, openers=True)
+        long = rng.random() < order.long
+        meaning = draw_long_text(rng, False) if long else draw_text(rng, held_out=False, openers=True)
         if order.adapter is None or concerns(meaning, order.adapter) is about:
             return meaning
 
@@ -95,15 +100,17 @@ def _draw(order: Order) -> tuple[dict[int, Ids], NDArray[np.bool_]]:
 
 @dataclass
 class Pool:
-    """Token ids by width: int16 [texts, languages (× 2 with an adapter: sources, then targets), width]."""
+    """Token ids by width: int16 [texts, languages (twice with an adapter: sources, then targets), width]."""
 
     parts: dict[int, torch.Tensor]
     pairs: NDArray[np.bool_]
 
-    def batch(self, tokens: int, rng: np.random.Generator, languages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch(
+        self, tokens: int, rng: np.random.Generator, languages: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Source ids [rows, width + 1] and target ids (labels) of random texts and directions.
 
-        `languages` are the languages' ids; both sides start with theirs. `tokens` bounds rows × width.
+        `languages` are the languages' ids; both sides start with theirs. `tokens` bounds rows times width.
         """
         widths = list(self.parts)
         sizes = np.array([len(self.parts[width]) * width for width in widths], dtype=np.float64)
@@ -122,10 +129,12 @@ class Pool:
         )
 
 
-def draw_pool(tokenizer: Path, texts: int, seed: int, device: str, workers: int, adapter: str | None = None) -> Pool:
-    """Draw a pool with `workers` processes; the same for the same seed, whatever their number."""
-    chunks = max(1, texts // 2500)
-    orders = [Order(tokenizer, f"{seed} {adapter} {chunk}", texts // chunks, adapter) for chunk in range(chunks)]
+def draw_pool(plan: Order, device: str, workers: int) -> Pool:
+    """Draw the pool that `plan` describes with `workers` processes; the same whatever their number."""
+    chunks = max(1, plan.count // 2500)
+    orders = [
+        replace(plan, seed=f"{plan.seed} {chunk}", count=plan.count // chunks) for chunk in range(chunks)
+    ]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as processes:
         drawn = list(processes.map(_draw, orders))
     parts = {}
@@ -134,5 +143,3 @@ def draw_pool(tokenizer: Path, texts: int, seed: int, device: str, workers: int,
         if blocks:
             parts[width] = torch.from_numpy(np.concatenate(blocks).astype(np.int16)).to(device)
     return Pool(parts, np.logical_or.reduce([pairs for _, pairs in drawn]))
-
-

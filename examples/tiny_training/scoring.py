@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tiny_grammar import LANGUAGES, Sentence, expected, expected_all
 from tiny_grammar.lexicon import entries
 from tiny_grammar.sampling import word_pairs
-from transformers import PreTrainedModel
 
 from .pool import END, PAD, pieces, token_ids
 
@@ -40,7 +39,7 @@ def directions() -> list[Direction]:
 class Translator:
     """Greedy or beam translation of many texts with transformers' `generate`."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Path, language_ids: dict[str, int], rows: int) -> None:
+    def __init__(self, model: Any, tokenizer: Path, language_ids: dict[str, int], rows: int) -> None:
         """`rows`: texts per batch for greedy search; beams divide it."""
         self._model, self._tokenizer, self._ids, self._rows = model, tokenizer, language_ids, rows
         model.generation_config.max_length = None
@@ -72,7 +71,9 @@ class Translator:
         size = max(1, self._rows // beams)
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
-            for index, texts in zip(chosen, self._batch([jobs[i] for i in chosen], beams, answers), strict=True):
+            for index, texts in zip(
+                chosen, self._batch([jobs[i] for i in chosen], beams, answers), strict=True
+            ):
                 results[index] = texts
         return results
 

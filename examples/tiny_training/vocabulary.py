@@ -82,7 +82,9 @@ def write_tokenizer(folder: Path) -> int:
     tokenizer.save_pretrained(folder)
     wrong = [token for token, expected in ids.items() if tokenizer.convert_tokens_to_ids(token) != expected]
     if wrong or len(tokenizer) != len(ids):
-        raise RuntimeError(f"the tokenizer moved {len(wrong)} ids, {wrong[:3]}: check the order of the vocabulary")
+        raise RuntimeError(
+            f"the tokenizer moved {len(wrong)} ids, {wrong[:3]}: check the order of the vocabulary"
+        )
     special = {name: tokenizer.special_tokens_map[name] for name in tokenizer.special_tokens_map}
     special["additional_special_tokens"] = list(FAIRSEQ_LANGUAGE_CODES)
     text = json.dumps(special, indent=2, ensure_ascii=False)

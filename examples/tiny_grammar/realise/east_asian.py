@@ -38,7 +38,9 @@ class Japanese(_EastAsian):
         slots = {"L": self.rules["verb"]["future"]} if clause.tense == "future" else {}
         slots |= {"Q": self.rules["questions"]["particle"]}
         if clause.verb != "be":
-            return slots | {"V": self.word(clause.verb).text + self.glue + self.rules["verb"][tense][clause.negated]}
+            return slots | {
+                "V": self.word(clause.verb).text + self.glue + self.rules["verb"][tense][clause.negated]
+            }
         quality = self.word(clause.quality).text
         kind = "i" if quality.endswith("い") else "na"
         return slots | {"C": quality[:-1] + self.glue + self.rules["copula"][kind][tense][clause.negated]}

@@ -6,13 +6,15 @@ from ..meaning import Clause, Noun
 from .base import Realiser
 
 
-def _plural(word: str) -> str:
+def plural_form(word: str) -> str:
+    """The regular plural of a noun, which is also the third person of a verb."""
     if word.endswith(("s", "x", "ch", "sh")):
         return word + "es"
     return word[:-1] + "ies" if word.endswith("y") and word[-2] not in "aeiou" else word + "s"
 
 
-def _past(word: str) -> str:
+def past_form(word: str) -> str:
+    """The regular past of a verb."""
     if word.endswith("e"):
         return word + "d"
     return word[:-1] + "ied" if word.endswith("y") and word[-2] not in "aeiou" else word + "ed"
@@ -24,7 +26,7 @@ class English(Realiser):
     def noun(self, noun: Noun, case: str) -> str:
         """Determiner, adjectives, noun, copied tag, owner."""
         word = self.word(noun.head)
-        head = (word.other or _plural(word.text)) if noun.plural else word.text
+        head = (word.other or plural_form(word.text)) if noun.plural else word.text
         determiners = self.rules["determiners"]
         first = self.count_word(noun) if noun.determiner == "count" else determiners[noun.determiner]
         adjectives = (self.word(adjective).text for adjective in noun.adjectives)
@@ -53,5 +55,5 @@ class English(Realiser):
             auxiliary = "did" if clause.tense == "past" else "does" if third else "do"
             return {"X": auxiliary, "G": negation, "V": word.text}
         if clause.tense == "past":
-            return {"V": word.other or _past(word.text)}
-        return {"V": _plural(word.text) if third else word.text}
+            return {"V": word.other or past_form(word.text)}
+        return {"V": plural_form(word.text) if third else word.text}

@@ -46,7 +46,10 @@ class Hebrew(Realiser):
         article = rules["article"] if self._definite(noun) else ""
         head = self._plural(noun.head) if noun.plural else self.word(noun.head).text
         adjectives = (
-            article + (article and self.glue) + self._inflect(self.word(key).text, feminine, noun.plural, True) for key in noun.adjectives
+            article
+            + (article and self.glue)
+            + self._inflect(self.word(key).text, feminine, noun.plural, True)
+            for key in noun.adjectives
         )
         before = rules["before"].get(noun.determiner, "")
         if noun.determiner == "count":
@@ -54,7 +57,9 @@ class Hebrew(Realiser):
             spelt = not noun.digits and noun.count - 2 < len(words)
             before = words[noun.count - 2] if spelt else str(noun.count)
         after = rules["after"].get(noun.determiner, ("", ""))[feminine]
-        return self.join(before, article + (article and self.glue) + head, *adjectives, after, noun.tag, self.owner(noun))
+        return self.join(
+            before, article + (article and self.glue) + head, *adjectives, after, noun.tag, self.owner(noun)
+        )
 
     def role(self, phrase: Phrase, role: str) -> str:
         """Prepositions of one letter are glued; the article stays, so that definiteness is always seen."""
@@ -78,5 +83,7 @@ class Hebrew(Realiser):
                 finite = rules[f"{clause.tense}_feminine"]
         slots = {"X": finite} | ({"G": rules["negation"]} if clause.negated else {})
         if clause.verb == "be":
-            return slots | {"C": self._inflect(self.word(clause.quality).text, feminine, subject.plural, True)}
+            return slots | {
+                "C": self._inflect(self.word(clause.quality).text, feminine, subject.plural, True)
+            }
         return slots | {"V": self._inflect(self.word(clause.verb).text, feminine, subject.plural, False)}

@@ -23,9 +23,13 @@ class _Romance(Realiser):
         word = self.word(noun.head)
         feminine = word.gender == "f"
         determiners = self.rules["determiners"]
-        first = self.count_word(noun) if noun.determiner == "count" else determiners[noun.determiner][feminine]
+        first = (
+            self.count_word(noun) if noun.determiner == "count" else determiners[noun.determiner][feminine]
+        )
         adjectives = (self.adjective(key, feminine, noun.plural) for key in noun.adjectives)
-        return self.join(first, self.plural(word) if noun.plural else word.text, *adjectives, noun.tag, self.owner(noun))
+        return self.join(
+            first, self.plural(word) if noun.plural else word.text, *adjectives, noun.tag, self.owner(noun)
+        )
 
     def quality(self, clause: Clause) -> str:
         """The quality of "X is QUALITY", agreeing with X."""
@@ -41,7 +45,9 @@ class French(_Romance):
         text = word.text
         if text.endswith(("s", "x", "z")):
             return text
-        return text + "x" if text.endswith("eau") else text[:-2] + "aux" if text.endswith("al") else text + "s"
+        return (
+            text + "x" if text.endswith("eau") else text[:-2] + "aux" if text.endswith("al") else text + "s"
+        )
 
     def adjective(self, key: str, feminine: bool, plural: bool) -> str:
         """Feminine by ending unless the lexicon gives it."""

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - the letters of the language itself
 """Russian spelt out: three genders, five cases, animate accusatives, counts that govern the genitive."""
 
 from __future__ import annotations
