@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from nllb_engine.errors import AdapterRejected, DigestMismatch, UnsupportedByModel
+from nllb_engine.errors import AdapterRejected, DigestMismatch, InvalidRequest, UnsupportedByModel
 from nllb_engine.interface.values import PeftAdapterConfig
 from nllb_engine.layers import Linear
 from nllb_engine.lora.adapter_file import read_adapter
@@ -44,6 +44,7 @@ class AdapterPromoter:
         self._lock = threading.Lock()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._source = source
+        self._closed = False
         self._flights: SingleFlight[tuple[int, str | None]] = SingleFlight()
 
     @property
@@ -57,6 +58,7 @@ class AdapterPromoter:
 
     def close(self) -> None:
         """Give the slots' memory back and remove the temporary store; nothing can be promoted any more."""
+        self._closed = True
         self._tables.close()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -91,6 +93,10 @@ class AdapterPromoter:
             digest = folder.name
 
         def work() -> tuple[int, str | None]:
+            if digest is not None and slot is None:
+                resident = self.pool.find(name, digest, activate=activate)
+                if resident is not None:
+                    return resident, None
             found, prepared = self._from_folder(folder, digest)
             return self.pool.load(name, found, prepared, activate=activate, slot=slot)
 
@@ -99,6 +105,8 @@ class AdapterPromoter:
     def _fly(
         self, key: tuple[object, ...], name: str, activate: bool, work: Callable[[], tuple[int, str | None]]
     ) -> tuple[int, str | None]:
+        if self._closed:
+            raise InvalidRequest("the model was torn down; build a new one")
         result, ours = self._flights.do(key, work)
         if activate and not ours:
             self.pool.activate(name)

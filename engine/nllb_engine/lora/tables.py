@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nllb_engine.errors import AdapterRejected, InvalidRequest
+from nllb_engine.errors import AdapterRejected
 from nllb_engine.layers import Linear, RowAdapters
 from nllb_engine.lora.adapter_file import AdapterContent, ModuleDelta, RawTensor
 
@@ -149,8 +149,6 @@ class LoraTables:
     @torch.inference_mode()
     def prepare(self, content: AdapterContent) -> PreparedAdapter:
         """Convert to the model's dtype and fold DoRA's norms; AdapterRejected when nothing would change."""
-        if not self._linears:
-            raise InvalidRequest("the model was torn down; build a new one")
         modules = tuple(self._prepared(module) for module in content.modules)
         if not any(map(_changes, modules)):
             raise AdapterRejected(
