@@ -24,7 +24,8 @@ def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1] not in _STAGES:
         say(f"usage: python -m demo {' | '.join(_STAGES)}")
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     stage = _STAGES[sys.argv[1]]()
     try:
@@ -38,8 +39,8 @@ def main() -> int:
         say("\ninterrupted")
         return 130
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
         stage.clean_up()
     say(f"\nDone in {time.monotonic() - began:.0f} s, nothing left behind.")
     return 0

@@ -5,7 +5,9 @@ Must not know the story.
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +87,12 @@ class Stage(ABC):
 
 
 def say(text: str = "") -> None:
-    """A line for the person who watches."""
-    print(text, flush=True)
+    """A line for the person who watches. DemoFailed once when nobody watches any more, as in `… | head`."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise DemoFailed("nobody reads the output") from None
 
 
 def run(

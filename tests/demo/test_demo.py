@@ -74,6 +74,15 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path, moment: str) -> None:
     assert "interrupted" in output
 
 
+def test_a_reader_who_leaves_leaves_nothing_behind(folder: Path) -> None:
+    with start("local", folder) as demo:
+        assert demo.stdout is not None
+        while "apply" not in demo.stdout.readline():
+            pass
+        demo.stdout.close()
+        assert demo.wait(timeout=60) == 1
+
+
 def test_without_the_kubernetes_tool_the_demo_says_what_to_set(folder: Path) -> None:
     with start("kubernetes", folder, KUBE_ASSETS="/no/such/folder") as demo:
         output, _ = demo.communicate(timeout=30)

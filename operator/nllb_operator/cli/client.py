@@ -6,6 +6,7 @@ there. Must not import the daemon, or anything that takes long to load.
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
@@ -49,10 +50,23 @@ class StateFolder:
         """What the daemon wrote."""
         return self.path / "log"
 
+    def lock(self) -> int | None:
+        """Take the folder for a daemon: a handle that holds its lock. None: a daemon lives or starts."""
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        return handle
+
     @property
-    def lock(self) -> Path:
-        """Locked by the daemon for as long as it lives."""
-        return self.path / "lock"
+    def is_taken(self) -> bool:
+        """Whether a daemon lives here, or is about to."""
+        handle = self.lock() if self.path.is_dir() else None
+        if handle is not None:
+            os.close(handle)
+        return handle is None and self.path.is_dir()
 
     @property
     def settings(self) -> Path:

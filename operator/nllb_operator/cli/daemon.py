@@ -1,7 +1,7 @@
 """The local fleet's background process: the operator's controller on the local backend, and a socket for
 commands.
 
-One per state folder, held by a lock that ends with the process. The socket belongs to its user alone. Knows
+One per state folder, by a lock that `up` takes and hands over. The socket belongs to its user alone. Knows
 how to start and stop; what a command asks for goes to the store through admission. Must not decide anything
 about fleets.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -36,16 +35,12 @@ _LOG = logging.getLogger("nllb_operator.local")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the daemon of the state folder named by the only argument, until SIGTERM, SIGINT or `down`."""
-    (folder,) = sys.argv[1:] if arguments is None else arguments
+    """`STATE LOCK`: run until SIGTERM, SIGINT or `down`. LOCK: the inherited handle of the folder's lock."""
+    folder, lock = sys.argv[1:] if arguments is None else arguments
     state = StateFolder(Path(folder))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    with state.lock.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SystemExit(f"a local operator runs in {state.path} already") from None
+    with os.fdopen(int(lock), "w"):  # held for as long as this process lives
         try:
             asyncio.run(_run(state))
         except StoreDamaged as error:

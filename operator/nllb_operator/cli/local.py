@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -38,47 +39,58 @@ def up(arguments: argparse.Namespace) -> None:
         "volumes": {**former["volumes"], **dict(_volume(text) for text in arguments.volume)},
         "gpus": former["gpus"] if arguments.gpus is None else arguments.gpus,
     }
-    client = DaemonClient(state)
-    running = client.health()
-    if running is not None:
-        if {name: running[name] for name in settings} != settings:
+    state.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = state.lock()
+    if lock is None:
+        running = _running(state) or {}
+        if {name: running.get(name) for name in settings} != settings:
             raise CommandError("the local fleet runs with other options; `nllb-fleet local down` first")
         print(f"already running (pid {running['pid']}, state in {state.path})")
         return
-    state.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     machine.write_atomically(state.settings, json.dumps(settings))
     if arguments.foreground:
         from nllb_operator.cli import daemon
 
-        daemon.main([str(state.path)])
+        daemon.main([str(state.path), str(lock)])
         return
-    _start_in_background(state, client)
-    print(f"local operator runs (pid {(client.health() or {}).get('pid')}, state in {state.path})")
+    pid = _start_in_background(state, lock)
+    print(f"local operator runs (pid {pid}, state in {state.path})")
     print("next: nllb-fleet local apply -f examples/nllbdeployment.yaml")
 
 
-def _start_in_background(state: StateFolder, client: DaemonClient) -> None:
+def _start_in_background(state: StateFolder, lock: int) -> int:
     with state.log.open("ab") as log:
         offset = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", _DAEMON, str(state.path)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            [sys.executable, "-m", _DAEMON, str(state.path), str(lock)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True, cwd="/", pass_fds=(lock,),
         )  # fmt: skip
-    started = False
-    try:
-        started = wait_for(
-            lambda: process.poll() is not None or client.health() is not None,
-            lambda: "the local operator is starting",
-            _START_SECONDS,
-        )
-    finally:
-        if not started:  # too slow, or Ctrl-C
-            process.kill()
-            process.wait()
-    if process.poll() is not None:
+    os.close(lock)
+    client = DaemonClient(state)
+    wait_for(
+        lambda: process.poll() is not None or client.health() is not None,
+        lambda: "the local operator is starting",
+        _START_SECONDS,
+    )
+    if process.poll() is not None or client.health() is None:
+        process.kill()
+        process.wait()
         raise CommandError(
             f"the local operator did not start:\n{machine.tail(state.log, offset) or state.log}"
         )
+    return process.pid
+
+
+def _running(state: StateFolder) -> dict[str, Any] | None:
+    """The daemon's health, None if there is none. One that is just starting is waited for."""
+    client = DaemonClient(state)
+    wait_for(
+        lambda: client.health() is not None or not state.is_taken,
+        lambda: "the local operator is starting",
+        _START_SECONDS,
+    )
+    return client.health()
 
 
 def _volume(text: str) -> tuple[str, str]:
@@ -96,8 +108,7 @@ def _volume(text: str) -> tuple[str, str]:
 def down(arguments: argparse.Namespace) -> None:
     """Stop the daemon and its pods; with --purge delete the state folder, too."""
     state = StateFolder.of(arguments.state)
-    client = DaemonClient(state)
-    running = client.health()
+    client, running = DaemonClient(state), _running(state)
     if running is None:
         print(f"no local fleet runs in {state.path}")
     else:
