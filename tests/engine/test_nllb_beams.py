@@ -8,6 +8,7 @@ from tiny_configs import random_sources
 
 from nllb_engine.errors import CacheFull, InvalidRequest
 from nllb_engine.interface import BeamReq
+from nllb_engine.nllb_gpu_model import core
 from nllb_engine.nllb_gpu_model.beams import fork_slots
 
 SRC, TGT = 195, 196
@@ -152,3 +153,19 @@ def test_a_fork_copies_into_dead_slots_only(parents):
     for source, target in pairs:
         content[target] = content[source]
     assert [content[slot] for slot in chosen] == expected
+
+
+def test_sources_are_padded_once_while_greedy_rows_and_beams_take_turns(model, tiny, monkeypatch):
+    calls = []
+    gather = core.gather_sources
+    monkeypatch.setattr(core, "gather_sources", lambda crosses: calls.append(len(crosses)) or gather(crosses))
+    source, other = random_sources(tiny, 2, 5)
+    seq = model.alloc_sequence()
+    seq.src_lang_id, seq.tgt_lang_id = SRC, TGT
+    model.prefill(other, seq)
+    handle = model.beam_begin([req(source, max_new=6, early_stopping="never", length_penalty=2.0)])[0]
+    for _ in range(4):
+        model.decode(9, seq)
+        model.beam_step([handle])
+    assert not handle.done
+    assert sorted(calls) == [1, 2]

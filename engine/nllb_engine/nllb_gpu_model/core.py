@@ -4,6 +4,7 @@ Knows slots, rows and addresses. Must not know requests or sequences: it is told
 row. Everything here runs in the worker thread.
 """
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -62,8 +63,7 @@ class ModelCore:
         self.hidden = torch.empty((self.max_batch, config.d_model), device=gpu.device, dtype=gpu.dtype)
         self.has_hidden = False
         self.closed = False
-        self._cross_key: list[CrossKv] = []
-        self._cross_batch: CrossBatch | None = None
+        self._gathered: list[tuple[list[CrossKv], CrossBatch]] = []
 
     @property
     def limits(self) -> Limits:
@@ -132,18 +132,21 @@ class ModelCore:
         return self.network.logits(hidden, self.logits[:n])
 
     def _gather(self, crosses: Sequence[CrossKv]) -> CrossBatch:
-        """The padded sources of these rows; kept while the rows stay the same, step after step."""
-        same = len(crosses) == len(self._cross_key) and all(
-            one is other for one, other in zip(crosses, self._cross_key, strict=True)
-        )
-        if self._cross_batch is None or not same:
-            self._cross_batch, self._cross_key = gather_sources(crosses), list(crosses)
-        return self._cross_batch
+        """The padded sources of these rows, kept while the rows stay the same, step after step.
+
+        Two batches are kept, because a step has one forward for greedy rows and one for beams.
+        """
+        for index, (key, batch) in enumerate(self._gathered):
+            if len(key) == len(crosses) and all(map(operator.is_, key, crosses)):
+                self._gathered.insert(0, self._gathered.pop(index))
+                return batch
+        batch = gather_sources(crosses)
+        self._gathered = [(list(crosses), batch), *self._gathered[:1]]
+        return batch
 
     def drop_source(self, cross: CrossKv | None) -> None:
-        """A source has ended: give its share of the padded batch back too."""
-        if any(cross is one for one in self._cross_key):
-            self._cross_batch, self._cross_key = None, []
+        """A source has ended: give its share of the padded batches back too."""
+        self._gathered = [one for one in self._gathered if all(cross is not kept for kept in one[0])]
 
     def row_ptr(self, row: int) -> DevicePtr:
         """Address of logits row `row`."""
@@ -166,7 +169,7 @@ class ModelCore:
         """Release weights, caches and buffers."""
         self.closed = True
         self.has_hidden = False
-        self._cross_batch, self._cross_key = None, []
+        self._gathered = []
         self.self_kv.release()
         self.logits = self.hidden = torch.empty(0)
         del self.network
