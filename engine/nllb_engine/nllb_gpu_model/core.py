@@ -63,6 +63,7 @@ class ModelCore:
         self.hidden = torch.empty((self.max_batch, config.d_model), device=gpu.device, dtype=gpu.dtype)
         self.has_hidden = False
         self.closed = False
+        self.written_on = 0
         self._gathered: list[tuple[list[CrossKv], CrossBatch]] = []
 
     @property
@@ -78,7 +79,14 @@ class ModelCore:
 
     @contextmanager
     def forward_on(self, stream: int) -> Iterator[None]:
-        """A forward on `stream`; InvalidRequest after teardown."""
+        """A forward on `stream`, which writes logits; InvalidRequest after teardown."""
+        with self.work_on(stream):
+            self.written_on = stream
+            yield
+
+    @contextmanager
+    def work_on(self, stream: int) -> Iterator[None]:
+        """Work on `stream` that writes no logits; InvalidRequest after teardown."""
         if self.closed:
             raise InvalidRequest("the model was torn down; build a new one")
         with torch.inference_mode(), self.gpu.on_stream(stream):

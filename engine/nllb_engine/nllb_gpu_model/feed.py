@@ -59,7 +59,7 @@ class NllbDeviceFeed(NllbForward):
         cells = [(row, token) for row, mask in enumerate(masks) for token in mask if token != NO_TOKEN]
         requests.decoder_tokens([token for _, token in cells], self.core.config.vocab_size)
         host = self.core.gpu.pinned(dst, 4 * n).view(torch.int32)
-        with self.core.forward_on(stream):
+        with self.core.work_on(stream):
             scores = self.core.rows_at(logits, n)
             if cells:
                 rows, tokens = torch.tensor(cells, device=scores.device).unbind(1)
@@ -98,7 +98,7 @@ class NllbDeviceFeed(NllbForward):
         begin = src - self.core.logits.data_ptr()
         if not 0 <= begin <= logits.numel() - dst.nbytes:
             raise InvalidRequest(f"{dst.nbytes} bytes at address {src:#x} do not lie in the logits buffer")
-        with self.core.forward_on(stream):
+        with self.core.work_on(stream):
             host = torch.frombuffer(dst, dtype=torch.uint8)
             host.copy_(logits[begin : begin + dst.nbytes], non_blocking=True)
 

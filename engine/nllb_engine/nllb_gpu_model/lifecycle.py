@@ -39,7 +39,7 @@ class NllbLifecycle(NllbBase):
         self.core.slots.move(old, new_slot, seq)
         if new_slot == old:
             return
-        with self.core.forward_on(0):
+        with self.core.work_on(0):
             self.core.self_kv.copy([(old, new_slot)], seq.seq_len)
         self._forget(new_slot)
         if old in self._sources:

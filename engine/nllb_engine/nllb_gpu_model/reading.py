@@ -44,7 +44,8 @@ class NllbLogits(NllbBase):
         size = dst.nbytes if isinstance(dst, memoryview) else len(dst)
         if size != self.core.row_bytes:
             raise InvalidRequest(f"the destination has {size} bytes, a logits row {self.core.row_bytes}")
-        torch.frombuffer(dst, dtype=torch.uint8).copy_(row.view(torch.uint8))
+        with self.core.work_on(self.core.written_on):
+            torch.frombuffer(dst, dtype=torch.uint8).copy_(row.view(torch.uint8))
 
     def logits_buffer_ptr(self) -> DevicePtr:
         """Row 0 of the decode rows."""
@@ -56,7 +57,7 @@ class NllbLogits(NllbBase):
 
     def argmax_batch(self, logits_ptr: DevicePtr, n: int, stream: int = 0) -> list[int]:
         """Argmax of `n` rows in one launch; waits for the result."""
-        with self.core.forward_on(stream):
+        with self.core.work_on(stream):
             best: list[int] = self.core.rows_at(logits_ptr, n).argmax(dim=-1).tolist()
         return best
 
