@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import torch
 from nllb_models import beams
 from tiny_configs import TinyConfig, reference, save, tiny_configs
 
-from nllb_engine.backend import CpuBackend
+from nllb_engine.backend import CpuBackend, CudaBackend, GpuBackend
 from nllb_engine.checkpoint import open_checkpoint
 from nllb_engine.config import ModelConfig, NllbLang
 from nllb_engine.errors import InvalidRequest
@@ -22,6 +22,18 @@ from nllb_engine.tokenizer import Tokenizer
 EOS = 2
 TINY_NLLB = Path(__file__).parents[3] / "examples" / "tiny-nllb"
 CONFIGS = tiny_configs(6, seed=5)
+BACKENDS = [
+    pytest.param(lambda: CpuBackend(torch.float32), id="float32"),
+    pytest.param(lambda: CpuBackend(torch.bfloat16), id="bfloat16"),
+    pytest.param(
+        CudaBackend,
+        id="cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+]
 
 
 def forced(
@@ -53,9 +65,9 @@ def forced(
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=[str(number) for number in range(len(CONFIGS))])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_each_row_answers_its_own_watermark_in_any_model(
-    config: TinyConfig, dtype: torch.dtype, tmp_path: Path
+    config: TinyConfig, backend: Callable[[], GpuBackend], tmp_path: Path
 ) -> None:
     torch.set_num_threads(1)
     save(reference(config), config, tmp_path / "model")
@@ -64,7 +76,7 @@ def test_each_row_answers_its_own_watermark_in_any_model(
     length = min(6, sizes.decoder_head_dim - 1)
     sequences = write_watermarks(maker, tmp_path / "marks", 8, length)
     lang = NllbLang(language_ids=frozenset(config.languages))
-    model = NllbGpuModel.new(sizes, store, CpuBackend(dtype), lang, 512, 16)
+    model = NllbGpuModel.new(sizes, store, backend(), lang, 512, 16)
     slots = [
         model.promote_lora_from_disk(tmp_path / "marks" / f"wm-{number:03}", f"wm-{number}", activate=False)[
             0
