@@ -231,8 +231,10 @@ class AdapterManager:
             self._changed.clear()
             for action in plan(self._wanted.values(), self.held(), time.monotonic()):
                 self._start(action)
+            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _RECHECK_SECONDS)
+                async with asyncio.timeout(_RECHECK_SECONDS):
+                    await self._changed.wait()
 
     def _start(self, action: Action) -> None:
         name = action.name if isinstance(action, Unload) else action.adapter.name

@@ -47,7 +47,7 @@ async def test_without_an_operator_a_pod_follows_its_file_by_origin(tiny_nllb: P
     peer = {"kind": "peer", "addr": "127.0.0.1:1"}
     mounted = wanted_set(7, adapter(tmp_path / "a", digest, required=True, sources=[peer]))
     (tmp_path / "wanted.json").write_text(mounted.model_dump_json())
-    async with server_pod(tiny_nllb, tmp_path, wait=False, boot_grace_seconds=1, fleet="f") as pod:
+    async with server_pod(tiny_nllb, tmp_path, wait=False, boot_grace_seconds=4, fleet="f") as pod:
         await until_loaded(pod)
         state = await readiness(pod)
         assert (state.ready, state.reason, state.missing) == (False, "AwaitingAdapters", ["a"])

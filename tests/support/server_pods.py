@@ -118,7 +118,14 @@ async def server_pod(
     env |= {f"NLLB_{key.upper()}": str(value) for key, value in {**fixed, **settings}.items()}
     with (home / "log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(_SCRIPT), str(home / "recording"), env=env, stdout=log, stderr=log
+            sys.executable,
+            "-X",
+            "faulthandler",
+            str(_SCRIPT),
+            str(home / "recording"),
+            env=env,
+            stdout=log,
+            stderr=log,
         )
     async with aiohttp.ClientSession() as session:
         pod = ServerPod(
@@ -135,6 +142,8 @@ async def server_pod(
                 async with asyncio.timeout(30):
                     pod.exit_code = await process.wait()
             except TimeoutError:
-                process.kill()
+                process.send_signal(
+                    signal.SIGABRT
+                )  # faulthandler then writes every thread's stack to the log
                 await process.wait()
-                raise
+                raise AssertionError(f"{name} did not end after SIGTERM:\n{pod.log}") from None
