@@ -3,9 +3,9 @@
 Pure. Knows what Ready and Progressing mean for an adapter and how to say so in a sentence that a person can
 act on. Must not know how any of it was observed or is written.
 
-Ready the first time: every pod that is to hold the version holds it and serves. From then on, in the same
-fleet: no pod that serves and is to hold it lacks it, and at least one does; so a scale-out or a pod that
-restarts does not make a serving adapter unready.
+Ready the first time: every pod that is to hold the version holds it and serves, pods that cannot run apart.
+From then on, in the same fleet: no pod that serves and is to hold it lacks it, and at least one does; so a
+scale-out or a pod that restarts does not make a serving adapter unready.
 """
 
 from __future__ import annotations
@@ -85,13 +85,19 @@ def problem_status(view: AdapterView, problem: Problem, now: datetime) -> dict[s
 
 @dataclass(frozen=True)
 class _Facts:
-    """Counts over the pods. `entries`: of pods that hold the version. `lacking`: serve, but without it."""
+    """Counts over the pods.
+
+    `serving`: Ready pods, whatever they hold. `broken`: pods that cannot run. `lacking`: serve, but without
+    it. `unslotted`: hold its files, but it must be in a slot and is not. `entries`: of pods that hold it.
+    """
 
     desired: int
     serving: int
+    broken: int
     ready: int
     stale: int
     lacking: int
+    unslotted: int
     entries: Sequence[InventoryAdapter]
     troubles: Sequence[Trouble]
     refused: Trouble | None
@@ -102,7 +108,7 @@ class _Facts:
         in_slot = adapter.spec.pinned or view.active
         replicas = adapter.spec.replicas
         desired = deployment.spec.replicas if replicas is None else min(replicas, deployment.spec.replicas)
-        ready = stale = lacking = serving = 0
+        ready = stale = lacking = serving = broken = unslotted = 0
         entries, troubles, refused = [], [], None
         for report in reports:
             inventory, usable = report.inventory, report.pod.ready and report.pod.alive
@@ -111,6 +117,7 @@ class _Facts:
                 continue
             if inventory is None:
                 lacking += usable
+                broken += not usable and report.pod.reason is not None
                 continue
             entry = _entry(inventory, adapter.served_name)
             if version.served_by(inventory, adapter.served_name, in_slot=in_slot):
@@ -118,13 +125,14 @@ class _Facts:
             else:
                 lacking += usable
                 stale += view.previous is not None and view.previous.held_by(inventory)
+                unslotted += version.held_by(inventory)
             if entry is not None and entry.digest == version.digest and version.held_by(inventory):
                 entries.append(entry)
             trouble = _trouble(version, inventory, adapter.served_name, report.pod)
             if trouble is not None:
                 troubles.append(trouble[0])
                 refused = trouble[0] if trouble[1] and refused is None else refused
-        return cls(desired, serving, ready, stale, lacking, entries, troubles, refused)
+        return cls(desired, serving, broken, ready, stale, lacking, unslotted, entries, troubles, refused)
 
 
 def _entry(inventory: Inventory, name: str) -> InventoryAdapter | None:
@@ -148,6 +156,8 @@ def _ready(view: AdapterView, facts: _Facts, fleet: str) -> Verdict:
         return Verdict(False, "NoPods", f"NllbDeployment {fleet} has 0 replicas; scale it up")
     if facts.ready >= facts.desired:
         return Verdict(True, "Resident", counts)
+    if 0 < facts.ready == facts.desired - facts.broken:
+        return Verdict(True, "Resident", f"{counts}; {facts.broken} cannot run")
     if view.required and facts.ready > 0 and facts.lacking == 0:
         return Verdict(True, "Resident", f"{counts}; the others are starting")
     stays = "; the previous version stays in use" if view.previous is not None else ""
@@ -158,6 +168,11 @@ def _ready(view: AdapterView, facts: _Facts, fleet: str) -> Verdict:
     if facts.troubles and not facts.entries:
         first = facts.troubles[0]
         return Verdict(False, first.reason, f"{first.message}{stays}; {counts}")
+    if facts.unslotted and facts.ready + facts.unslotted >= facts.desired - facts.broken:
+        slots = "pin fewer adapters or raise adapters.slots of the NllbDeployment"
+        return Verdict(
+            False, "WaitingForSlot", f"every slot is busy or pinned on some pods; {slots}; {counts}"
+        )
     return Verdict(False, "Spreading", f"{counts}{stays}")
 
 

@@ -89,7 +89,9 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 
 
-_PASSING = frozenset({"Spreading", "PodsStarting", "RollingOut", "ScalingIn", "NoReadyPods"})
+_PASSING = frozenset(
+    {"Spreading", "PodsStarting", "RollingOut", "ScalingIn", "NoReadyPods", "WaitingForSlot"}
+)
 """Reasons for not being Ready that pass by themselves; nobody needs an event for them."""
 
 

@@ -19,6 +19,8 @@ from nllb_operator.settings import OperatorSettings
 
 log = logging.getLogger(__name__)
 
+SETTLE_SECONDS = 0.05
+"""Changes come in bursts; a look that waits a moment sees the whole burst."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 QUIET_LOOKS = 8
@@ -62,7 +64,7 @@ class Controller:
 
     async def _follow(self) -> None:
         async for key in self._backend.changes():
-            self._queue.mark(key)
+            self._queue.mark(key, SETTLE_SECONDS)
 
     async def _resync(self) -> None:
         while True:

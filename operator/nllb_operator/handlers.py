@@ -69,7 +69,7 @@ async def login(settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionInf
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> None:
     """Configure kopf, list everything once, then start the controller."""
-    configure(settings, memo.settings)
+    configure(settings)
     memo.api = await ApiServer.connect(memo.metrics)
     memo.backend = KubernetesBackend(memo.api, memo.settings.namespaces)
     await _first_list(memo.backend)
@@ -95,11 +95,11 @@ async def stop(memo: Operator, **_: Any) -> None:
     memo.stop.set()  # kopf waits five seconds for whoever still waits for this
 
 
-def configure(settings: kopf.OperatorSettings, ours: OperatorSettings) -> None:
+def configure(settings: kopf.OperatorSettings) -> None:
     """Deadlines that notice dead connections, label filters at the server, no events of kopf's own."""
     settings.posting.enabled = False
     settings.peering.standalone = True
-    settings.scanning.disabled = bool(ours.namespaces)
+    settings.scanning.disabled = True  # the first list found the CRDs; no right to read them is needed
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
     settings.watching.connect_timeout = 10

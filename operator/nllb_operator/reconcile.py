@@ -175,7 +175,10 @@ class FleetReconciler:
         for child in snapshot.children:
             kept = child["kind"] == "ReplicaSet" or _name(child) in names
             if child in finished or not kept:
-                await self._backend.delete(ObjectRef.of(child))
+                try:
+                    await self._backend.delete(ObjectRef.of(child))
+                except ObjectRefused as error:
+                    problem = Problem(error.reason, str(error))
         return problem
 
     async def _report(self, body: Manifest, status: Mapping[str, Any]) -> bool:
@@ -187,6 +190,7 @@ class FleetReconciler:
         await self._backend.write_status(ref, status)
         news = announcement(before, status)
         if news is not None:
+            log.info("%s %s/%s: %s: %s", ref.kind, ref.namespace, ref.name, *news[1:])
             await self._backend.emit_event(ref, *news)
         return True
 

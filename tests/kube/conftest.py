@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_cluster import REPOSITORY, SUPPORT, Kube, MissingAssets, OperatorProcess, Program, cluster_tool
+from kube_cluster import (
+    REPOSITORY,
+    SUPPORT,
+    Kube,
+    MissingAssets,
+    OperatorProcess,
+    Program,
+    cluster_tool,
+)
 from kube_fleet import KubeFleet
 from random_adapters import write_random_adapter
 
@@ -22,13 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
 @pytest.fixture(scope="session")
 def operator(kube: Kube) -> Iterator[OperatorProcess]:
     """The operator, in all namespaces."""
-    process = OperatorProcess.beside(kube, free_port())
+    process = OperatorProcess.beside(kube)
     with process.running():
         yield process
 

@@ -138,7 +138,9 @@ def test_when_nobody_gets_it_the_failure_is_the_reason(make: Objects) -> None:
 def test_a_pinned_adapter_must_be_in_a_slot(make: Objects) -> None:
     scene = Scene(make, replicas=1, pinned=True)
 
-    assert ready(scene.look(scene.entry("Stored"))) == ("False", "Spreading")
+    waiting = scene.look(scene.entry("Stored"))
+    assert ready(waiting) == ("False", "WaitingForSlot")
+    assert "raise adapters.slots" in message(waiting)
     assert ready(scene.look(scene.entry("Loaded"))) == ("True", "Resident")
 
 
@@ -186,3 +188,18 @@ def test_a_name_conflict_keeps_what_was_known(make: Objects) -> None:
 
     assert ready(status) == ("False", "NameConflict")
     assert (status["digest"], status["rank"], status["readyReplicas"]) == (digest_of("x"), 8, 0)
+
+
+def test_pods_that_cannot_run_do_not_keep_an_adapter_from_being_ready(make: Objects) -> None:
+    scene = Scene(make, replicas=2)
+    view = scene.view()
+    serving = PodReport(make.pod(name="a"), make.inventory("a", scene.entry("Loaded")), chosen=True)
+    pending = make.pod(ready=False, phase="Pending", reason="Unschedulable", control_addr=None)
+    starting = make.pod(ready=False, phase="Pending", control_addr=None)
+    deployment = make.deployment(replicas=2)
+
+    stuck = adapter_status(view, deployment, [serving, PodReport(pending, None, chosen=True)], NOW)
+    early = adapter_status(view, deployment, [serving, PodReport(starting, None, chosen=True)], NOW)
+
+    assert ready(stuck) == ("True", "Resident") and "1 cannot run" in message(stuck)
+    assert ready(early) == ("False", "Spreading")

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -96,10 +97,13 @@ class Kube:
             input=stdin,
             text=True,
             capture_output=True,
-            check=True,
             timeout=timeout,
             env=self.env,
         )
+        if done.returncode:
+            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
         return done.stdout
 
     def refused(self, *words: str, stdin: str | None = None) -> str:
@@ -174,7 +178,10 @@ class OperatorProcess(Program):
     health_port: int = 0
 
     @classmethod
-    def beside(cls, kube: Kube, health_port: int) -> OperatorProcess:
+    def beside(cls, kube: Kube) -> OperatorProcess:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            health_port = probe.getsockname()[1]
         env = {
             **kube.env,
             "NLLB_OPERATOR_HEALTH_HOST": "127.0.0.1",

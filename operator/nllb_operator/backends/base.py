@@ -107,6 +107,12 @@ class ObjectRejected(ObjectRefused):
     reason = "ObjectRejected"
 
 
+class ObjectForbidden(ObjectRefused):
+    """The operator may not do this, by its rights or by a quota; the message says what it lacks."""
+
+    reason = "Forbidden"
+
+
 class BackendUnavailable(Exception):
     """The place where the fleet lives did not answer, or refused; the reconcile is repeated later."""
 
@@ -114,7 +120,7 @@ class BackendUnavailable(Exception):
 class Backend(Protocol):
     """Reads and writes of the reconcile core. Every write is idempotent; a repeated one changes nothing.
 
-    `apply` raises `ObjectRefused`; every call but `emit_event` may raise `BackendUnavailable`.
+    `apply` and `delete` raise `ObjectRefused`; all calls but `emit_event` may raise `BackendUnavailable`.
     """
 
     def keys(self) -> set[FleetKey]:

@@ -15,10 +15,18 @@ from kubernetes.aio import config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
-from nllb_operator.backends.base import BackendUnavailable, Manifest, ObjectRef, ObjectRejected
+from nllb_operator.backends.base import (
+    BackendUnavailable,
+    Manifest,
+    ObjectForbidden,
+    ObjectRef,
+    ObjectRejected,
+)
 from nllb_operator.metrics import OperatorMetrics
 from nllb_operator.naming import API_VERSION, FIELD_MANAGER, LORA_ADAPTER, NLLB_DEPLOYMENT
 
+USER_AGENT = FIELD_MANAGER
+"""By this name the API server's audit log knows the operator."""
 TIMEOUT_SECONDS = 15.0
 PAGE = 500
 """Objects per page of a list."""
@@ -74,7 +82,9 @@ class ApiServer:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except config.ConfigException:
             await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        return cls(ApiClient(configuration), metrics)
+        client = ApiClient(configuration)
+        client.user_agent = USER_AGENT
+        return cls(client, metrics)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -86,7 +96,7 @@ class ApiServer:
         if isinstance(answer, Refusal):
             if answer.status == 404:
                 return None
-            raise _unexpected("read", ref, answer)
+            raise refused(ref, answer)
         return answer
 
     async def list(self, kind: str, namespace: str | None, label_selector: str | None) -> list[Manifest]:
@@ -177,16 +187,13 @@ class ApiServer:
         return Refusal(response.status, message)
 
 
-def refused(manifest: Manifest, refusal: Refusal) -> Exception:
-    """What to raise when the API server does not take a manifest."""
-    ref = ObjectRef.of(manifest)
+def refused(ref: ObjectRef, refusal: Refusal) -> Exception:
+    """What to raise when the API server refuses a request about an object."""
+    if refusal.status == 403:
+        return ObjectForbidden(refusal.message)
     if refusal.status == 409:
         return BackendUnavailable(f"{ref.kind} {ref.namespace}/{ref.name}: {refusal.message}")
     return ObjectRejected(f"{ref.kind} {ref.name} is not accepted: {refusal.message}")
-
-
-def _unexpected(verb: str, ref: ObjectRef, refusal: Refusal) -> BackendUnavailable:
-    return BackendUnavailable(f"cannot {verb} {ref.kind} {ref.namespace}/{ref.name}: {refusal.message}")
 
 
 def _path(kind: str, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:

@@ -123,14 +123,14 @@ class KubernetesBackend:
             raise _not_ours(manifest, live)
         answer = await self._api.apply(manifest)
         if isinstance(answer, Refusal):
-            raise refused(manifest, answer)
+            raise refused(ObjectRef.of(manifest), answer)
         self._cache.put(answer)
 
     async def delete(self, ref: ObjectRef) -> None:
         """Delete by uid; the event that it is gone follows."""
         answer = await self._api.delete(ref)
         if isinstance(answer, Refusal) and answer.status not in (404, 409):
-            raise BackendUnavailable(f"cannot delete {ref.kind} {ref.namespace}/{ref.name}: {answer.message}")
+            raise refused(ref, answer)
 
     async def set_deletion_cost(self, namespace: str, pod: PodView, cost: int) -> None:
         """Annotate the pod."""
