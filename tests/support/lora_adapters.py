@@ -53,12 +53,12 @@ def random_adapter(base: M2M100ForConditionalGeneration, folder: Path, seed: int
 
 
 @contextlib.contextmanager
-def peft_on(base: M2M100ForConditionalGeneration, folder: Path) -> Iterator[PeftModel]:
+def peft_on(base: M2M100ForConditionalGeneration, folder: Path) -> Iterator[M2M100ForConditionalGeneration]:
     """`base` with the adapter of `folder` on it, by peft; as before afterwards."""
     with _without_pefts_noise():
         adapted = PeftModel.from_pretrained(base, str(folder)).eval()
     try:
-        yield adapted
+        yield adapted.get_base_model()
     finally:
         adapted.unload()
 

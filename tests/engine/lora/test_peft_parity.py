@@ -25,7 +25,8 @@ from tiny_configs import random_sources, reference, save
 from nllb_engine.interface import BeamReq, PrefillSlice
 
 SRC, TGT = SMALL.languages[0], SMALL.languages[1]
-TOLERANCE = 1e-4
+TOLERANCE = 2e-6
+"""Of the largest logit, which is up to 70 here; a trained model's are under 40, and 1e-4 is kept there."""
 ALL = list(KINDS)
 
 # All 16 projection kinds, each alone, by regular expressions on whole paths.
@@ -83,6 +84,10 @@ def load(pair: Pair, folder: Path, case: str, seed: int) -> int:
     return slot
 
 
+def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    return float((ours - theirs).abs().max()) < TOLERANCE * float(theirs.abs().max())
+
+
 def forced_tokens(count: int, seed: int) -> list[list[int]]:
     draw = random.Random(seed)
     return [[draw.randrange(3, 80) for _ in range(6)] for _ in range(count)]
@@ -101,10 +106,9 @@ def test_logits_and_greedy_ids_equal_peft(pair: Pair, tmp_path: Path, case: str)
             their_logits(adapted, *row) for row in zip(sources, [SRC] * 4, [TGT] * 4, forced, strict=True)
         ]
         ids = [their_greedy(adapted, source, SRC, TGT, 12) for source in sources]
-    worst = max(float((one - other).abs().max()) for one, other in zip(ours, theirs, strict=True))
     effect = max(float((one - other).abs().max()) for one, other in zip(base, theirs, strict=True))
     assert effect > 0.1, "an adapter without effect would prove nothing"
-    assert worst < TOLERANCE
+    assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
     seen = [our_greedy(pair, source, slot) for source in sources]
     assert seen == ids
 
@@ -143,12 +147,12 @@ def test_mixed_adapters_in_one_batch_give_what_each_gives_alone(
     together = our_logits(pair.ours, sources, SRC, TGT, forced, slots)
     for row, slot in enumerate(slots):
         (alone,) = our_logits(pair.ours, [sources[row]], SRC, TGT, [forced[row]], [slot])
-        assert float((alone - together[row]).abs().max()) < TOLERANCE
+        assert close(alone, together[row])
     folders = [folder for _, folder in mixed.values()]
     for row, folder in enumerate(folders):
         with peft_on(pair.theirs, folder) as adapted:
             theirs = their_logits(adapted, sources[row], SRC, TGT, forced[row])
-        assert float((theirs - together[row]).abs().max()) < TOLERANCE
+        assert close(together[row], theirs)
 
 
 def test_a_base_row_is_bitwise_the_same_beside_rows_with_adapters(
@@ -208,4 +212,4 @@ def test_half_precision_files_equal_peft_on_the_same_file(pair: Pair, tmp_path: 
         theirs = [
             their_logits(adapted, one, SRC, TGT, other) for one, other in zip(sources, forced, strict=True)
         ]
-    assert max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True)) < TOLERANCE
+    assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
