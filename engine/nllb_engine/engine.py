@@ -218,7 +218,9 @@ class Engine:
             return
         self._count(sum(handle.rows for handle in live.values()))
         for job_id, handle in live.items():
-            if handle.done:
+            if handle.done and not handle.hypotheses:
+                self._fail(job_id, EngineError("the search found nothing: its scores are not finite"))
+            elif handle.done:
                 best = handle.hypotheses[0]
                 self.counts.tokens += len(best.token_ids)
                 reason: FinishReason = "stop" if best.finished else "length"

@@ -76,9 +76,9 @@ class SelfKvCache:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        """Allocate everything at once; the memory is not cleared."""
+        """Allocate everything at once, cleared: a masked row of leftover NaN would still spoil its sum."""
         self.rows = rows
-        self._kv = torch.empty((layers, 2, slots, rows, heads, head_dim), device=device, dtype=dtype)
+        self._kv = torch.zeros((layers, 2, slots, rows, heads, head_dim), device=device, dtype=dtype)
 
     @property
     def block_bytes(self) -> int:
