@@ -8,41 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from gate_cases import CONFIG, MAX_RANK, SHAPES, read, reason
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lora_adapters import small_adapter, tensors_of, write_adapter
 from safetensors.torch import save_file
 
 from nllb_engine.errors import AdapterRejected
-from nllb_engine.lora.adapter_file import AdapterContent, read_adapter
 
-MAX_RANK = 8
-SHAPES: dict[str, tuple[int, int]] = {}
-for _layer in range(2):
-    for _block in (
-        "encoder.layers.{}.self_attn",
-        "decoder.layers.{}.self_attn",
-        "decoder.layers.{}.encoder_attn",
-    ):
-        for _kind in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            SHAPES[f"model.{_block.format(_layer)}.{_kind}"] = (32, 32)
-    for _stack, _width in (("encoder", 48), ("decoder", 40)):
-        SHAPES[f"model.{_stack}.layers.{_layer}.fc1"] = (_width, 32)
-        SHAPES[f"model.{_stack}.layers.{_layer}.fc2"] = (32, _width)
-CONFIG = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
 KEY = "base_model.model.model.decoder.layers.1.encoder_attn.v_proj"
 A, B = f"{KEY}.lora_A.weight", f"{KEY}.lora_B.weight"
-
-
-def read(folder: Path) -> AdapterContent:
-    return read_adapter(folder, SHAPES, MAX_RANK)
-
-
-def reason(folder: Path) -> str:
-    with pytest.raises(AdapterRejected) as caught:
-        read(folder)
-    assert caught.value.detail
-    return caught.value.reason
 
 
 def test_a_good_adapter_passes_and_says_what_it_holds(tmp_path: Path) -> None:
@@ -58,84 +33,6 @@ def test_names_without_pefts_prefix_are_read_too(tmp_path: Path) -> None:
     folder = small_adapter(tmp_path / "good", 1)
     tensors = {name.removeprefix("base_model.model."): one for name, one in tensors_of(folder).items()}
     assert len(read(write_adapter(tmp_path / "bare", CONFIG, tensors)).modules) == 12
-
-
-CONFIGS: list[tuple[str, dict[str, Any]]] = [
-    ("NotLora", {"peft_type": "IA3"}),
-    ("NotLora", {"peft_type": 7}),
-    ("BadRank", {"r": 0}),
-    ("BadRank", {"r": True}),
-    ("BadRank", {"r": "8"}),
-    ("BadAlpha", {"lora_alpha": 0}),
-    ("BadAlpha", {"lora_alpha": -1}),
-    ("BadAlpha", {"lora_alpha": 1e30}),
-    ("BadAlpha", {"lora_alpha": 10**400}),
-    ("BadAlpha", {"alpha_pattern": {"q_proj": None}}),
-    ("BadRank", {"rank_pattern": {"q_proj": 0}}),
-    ("RankExceedsPool", {"r": 9}),
-    ("RankExceedsPool", {"rank_pattern": {"v_proj": 9}}),
-    ("BadField", {"target_modules": []}),
-    ("BadField", {"target_modules": None}),
-    ("BadField", {"target_modules": [1]}),
-    ("BadField", {"use_rslora": "yes"}),
-    ("BadField", {"layers_to_transform": ["a"]}),
-    ("BadField", {"layers_pattern": "layers"}),
-    ("BadField", {"target_modules": ".*q_proj", "layers_to_transform": [1]}),
-    ("BadField", {"use_dora": True, "lora_bias": True}),
-    ("BadField", {"rank_pattern": [1]}),
-    ("BadPattern", {"target_modules": "(q_proj"}),
-    ("UnsafePattern", {"target_modules": r"(.*a)*q_proj"}),
-    ("UnsafePattern", {"target_modules": r".*.*.*.*.*q_proj"}),
-    ("UnsafePattern", {"rank_pattern": {"x" * 600: 2}}),
-    ("NoModule", {"target_modules": ["query"]}),
-    ("UnsupportedModule", {"target_modules": ["q_proj", "lm_head"]}),
-    ("UnsupportedModule", {"target_modules": ["shared"]}),
-    ("UnsupportedModule", {"target_modules": r".*(embed_tokens|q_proj)"}),
-    ("UnsupportedField", {"bias": "all"}),
-    ("UnsupportedField", {"bias": "lora_only"}),
-    ("UnsupportedField", {"fan_in_fan_out": True}),
-    ("UnsupportedField", {"modules_to_save": ["lm_head"]}),
-    ("UnsupportedField", {"trainable_token_indices": [5]}),
-    ("UnsupportedField", {"layer_replication": [[0, 1]]}),
-    ("UnsupportedField", {"alora_invocation_tokens": [1]}),
-    ("UnsupportedField", {"use_qalora": True}),
-    ("UnsupportedField", {"target_parameters": ["x"]}),
-    ("UnsupportedField", {"init_lora_weights": "pissa"}),
-    ("UnsupportedField", {"init_lora_weights": "olora"}),
-    ("UnsupportedField", {"arrow_config": {"top_k": 2}}),
-    ("UnsupportedField", {"a_field_of_the_future": 1}),
-    ("MissingTensor", {"target_modules": ["q_proj", "v_proj", "fc1"]}),
-    ("MissingTensor", {"use_dora": True}),
-    ("MissingTensor", {"lora_bias": True}),
-    ("UnmatchedTensor", {"target_modules": ["q_proj"]}),
-    ("UnmatchedTensor", {"layers_to_transform": 0}),
-    ("ShapeMismatch", {"r": 5}),
-]
-
-
-@pytest.mark.parametrize(("wanted", "change"), CONFIGS, ids=[f"{r} {c}"[:60] for r, c in CONFIGS])
-def test_a_configuration_is_refused_by_name(wanted: str, change: dict[str, Any], tmp_path: Path) -> None:
-    folder = small_adapter(tmp_path / "bad", 1)
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", **CONFIG, **change}))
-    assert reason(folder) == wanted
-
-
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        ("BadJson", b"{"),
-        ("BadJson", b"[]"),
-        ("BadJson", b"\xff\xfe"),
-        ("BadJson", b'{"lora_alpha": NaN}'),
-        ("BadJson", b"[" * 60_000),
-        ("DuplicateKey", b'{"r": 4, "r": 4}'),
-        ("ConfigTooLarge", b" " * 70_000),
-    ],
-)
-def test_a_configuration_that_is_no_plain_object_is_refused(wanted: str, text: bytes, tmp_path: Path) -> None:
-    folder = small_adapter(tmp_path / "bad", 1)
-    (folder / "adapter_config.json").write_bytes(text)
-    assert reason(folder) == wanted
 
 
 Tensors = dict[str, torch.Tensor]
