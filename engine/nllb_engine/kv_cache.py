@@ -64,7 +64,11 @@ class SlotPool:
 
 
 class SelfKvCache:
-    """Keys and values of the decoder's own tokens, `[layers, 2, slots, rows, heads, head_dim]`."""
+    """Keys and values of the decoder's own tokens, `[layers, 2, slots, rows, heads, head_dim]`.
+
+    Invariant: what another sequence left in a slot is cleared before the slot is used again. A mask does not
+    hide it for certain: zero times a leftover NaN is NaN, and one sequence's overflow would spoil another's.
+    """
 
     def __init__(
         self,
@@ -76,8 +80,9 @@ class SelfKvCache:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        """Allocate everything at once, cleared: a masked row of leftover NaN would still spoil its sum."""
+        """Allocate everything at once, cleared."""
         self.rows = rows
+        self._written = [0] * slots  # rows of each slot that hold something
         self._kv = torch.zeros((layers, 2, slots, rows, heads, head_dim), device=device, dtype=dtype)
 
     @property
@@ -89,6 +94,9 @@ class SelfKvCache:
         """Prepare a forward that writes `count` rows from starts[i] on into each slots[i]."""
         if max(starts) + count > self.rows:
             raise CacheFull(f"a sequence has filled its {self.rows} rows; end it, or raise max_seq_len")
+        self._clear_beyond(count, [slot for slot, start in zip(slots, starts, strict=True) if start == 0])
+        for slot, start in zip(slots, starts, strict=True):
+            self._written[slot] = max(self._written[slot], start + count)
         return SelfKvStep(self._kv, slots, starts, count)
 
     def copy(self, pairs: Sequence[tuple[int, int]], rows: int) -> None:
@@ -97,6 +105,16 @@ class SelfKvCache:
             return
         sources, targets = torch.tensor(pairs, device=self._kv.device).unbind(1)
         self._kv[:, :, targets, :rows] = self._kv[:, :, sources, :rows]
+        self._clear_beyond(rows, [target for _, target in pairs])
+
+    def _clear_beyond(self, rows: int, slots: Sequence[int]) -> None:
+        """Clear what `slots` hold from row `rows` on; afterwards they hold `rows` rows."""
+        stale = [slot for slot in slots if self._written[slot] > rows]
+        if stale:
+            last = max(self._written[slot] for slot in stale)
+            self._kv[:, :, torch.tensor(stale, device=self._kv.device), rows:last] = 0
+        for slot in slots:
+            self._written[slot] = rows
 
     def release(self) -> None:
         """Give the memory back; the cache is unusable afterwards."""

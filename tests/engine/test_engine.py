@@ -142,6 +142,18 @@ def test_a_source_longer_than_the_model_takes_is_refused_when_it_is_added(model:
         engine_on(model).add(1, TranslateJob((5,) * 127, LANGUAGES[0], LANGUAGES[1]))
 
 
+def test_a_sequence_whose_values_overflowed_spoils_nobody_who_uses_its_memory_later(
+    model: NllbGpuModel,
+) -> None:
+    jobs = mixed_jobs(24)
+    good = run(engine_on(model), jobs)
+    cache = model.core.self_kv
+    for slot, rows in enumerate(cache._written):
+        assert rows > 2, "every slot was used"
+        cache._kv[:, :, slot, :rows] = float("nan")
+    assert run(engine_on(model), jobs) == good
+
+
 class Faulty(NllbGpuModel):
     """A real model whose device fails whenever the forward includes an ill-fated source."""
 
