@@ -52,6 +52,7 @@ class Translator:
     async def translate(self, request: TranslateRequest) -> TranslateResponse:
         """Translate every text with one adapter version; raises ApiError. Cancelling frees all rows."""
         self._check(request)
+        self._require_room()  # before the work of encoding, and again after it
         source = self._language(request.source, self._settings.default_source, "source")
         target = self._language(request.target, self._settings.default_target, "target")
         async with self._leases.lease(request.adapter) as lease:
@@ -71,6 +72,7 @@ class Translator:
                 )
                 for tokens in encoded
             ]
+            self._require_room()
             results = await self._run(jobs)
         return TranslateResponse(
             model=self._model_name,
@@ -91,6 +93,8 @@ class Translator:
         if len(request.texts) > self._settings.max_texts:
             count, most = len(request.texts), self._settings.max_texts
             raise _bad(f"the request holds {count} texts; send at most {most} at once")
+
+    def _require_room(self) -> None:
         if self._engine.load.waiting_tokens > self._settings.max_queue_tokens:
             raise ApiError(429, "queue_full", "too many tokens are waiting; retry later", retry_after=1)
 

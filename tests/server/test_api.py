@@ -20,7 +20,7 @@ TEXTS = [sentence.text for sentence in SENTENCES]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pod(tiny_nllb: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerPod]:
-    limits = {"max_body_bytes": 20_000, "max_texts": 80, "max_beams": 4, "max_seq_len": 512}
+    limits = {"max_body_bytes": 20_000, "max_texts": 80, "max_beams": 4, "max_queue_tokens": 4000}
     async with server_pod(tiny_nllb, tmp_path_factory.mktemp("pod"), **limits) as pod:
         yield pod
     assert pod.exit_code == 0
@@ -149,6 +149,27 @@ async def test_the_request_id_comes_back_when_it_is_usable(pod: ServerPod) -> No
     for given, kept in (("abc-1", True), ("x" * 65, False), ("a b", False)):
         async with pod.session.get(pod.url + "/livez", headers={"X-Request-Id": given}) as reply:
             assert (reply.headers["X-Request-Id"] == given) is kept
+
+
+async def test_more_work_than_the_queue_holds_is_sent_away_at_once_and_the_rest_is_served(
+    pod: ServerPod,
+) -> None:
+    long = [" ".join(TEXTS[:6])] * 40
+    requests = (pod.translate(long, max_new_tokens=2) for _ in range(20))
+    statuses = [status for status, _ in await asyncio.gather(*requests)]
+    assert set(statuses) == {200, 429}
+    async with pod.session.get(pod.url + "/readyz") as reply:
+        assert reply.status == 200
+
+
+@pytest.mark.slow
+async def test_a_body_that_never_comes_is_given_up(pod: ServerPod) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(pod.url.rpartition(":")[2]))
+    writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    async with asyncio.timeout(20):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_a_client_that_leaves_frees_its_rows(pod: ServerPod) -> None:
