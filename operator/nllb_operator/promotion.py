@@ -55,6 +55,8 @@ def plan_promotion(
     serves what the fleet serves.
     """
     spread = _Spread(observed, fanout)
+    for view in wanted:
+        spread.resume(view)  # all of them first: what has begun has its place before anything new gets one
     entries: dict[str, list[WantedAdapter]] = {pod.uid: [] for pod in observed}
     chosen: dict[str, frozenset[str]] = {}
     for view in wanted:
@@ -103,18 +105,39 @@ def _failure_fault(view: AdapterView, version: Version, pod: PodObservation) -> 
 
 
 class _Spread:
-    """One planning pass; `uploads` counts what each holder is to send at once, over all adapters."""
+    """One planning pass; `uploads` counts what each holder is to send at once, over all adapters.
+
+    `going`: sources of transfers that go on, by pod uid and version.
+    """
 
     def __init__(self, observed: Sequence[PodObservation], fanout: int) -> None:
         self.observed = observed
         self.fanout = fanout
         self.uploads: Counter[str] = Counter()
+        self.going: dict[tuple[str, Version], list[Source]] = {}
+
+    def resume(self, view: AdapterView) -> None:
+        """Find the transfers of an adapter that were ordered or have begun."""
+        for version in (view.wanted, view.previous):
+            if version is None:
+                continue
+            holders = self._holders(version)
+            held = {pod.uid for pod in holders}
+            for pod in self.observed:
+                if pod.uid not in held and not pod.leaving:
+                    sources = self._under_way(view, version, pod, holders)
+                    if sources:
+                        self.going[pod.uid, version] = sources
+                        self._count(sources)
+
+    def _holders(self, version: Version) -> list[PodObservation]:
+        return [pod for pod in self.observed if version.held_by(pod.inventory)]
 
     def plan(
         self, view: AdapterView, version: Version, targets: Sequence[PodObservation]
     ) -> dict[str, list[Source]]:
         """Sources per target's uid: none for a holder, [wait] for one whose turn has not come."""
-        holders = [pod for pod in self.observed if version.held_by(pod.inventory)]
+        holders = self._holders(version)
         held = {pod.uid for pod in holders}
         result: dict[str, list[Source]] = {pod.uid: [] if pod.uid in held else [_WAIT] for pod in targets}
         faults = {pod.uid: _failure_fault(view, version, pod) for pod in self.observed}
@@ -123,9 +146,8 @@ class _Spread:
         for pod in targets:
             if pod.uid in held:
                 continue
-            going = self._under_way(view, version, pod, holders)
-            if going:
-                result[pod.uid] = going
+            if (pod.uid, version) in self.going:
+                result[pod.uid] = self.going[pod.uid, version]
             elif not refused or faults[pod.uid] == "content":
                 idle.append(pod)  # what one pod has refused goes to no other; that pod looks again itself
         if holders:
@@ -162,7 +184,6 @@ class _Spread:
                 sources = [_ORIGIN]
         if not begun and not _all_hold(sources, holders):
             return []
-        self._count(sources)
         return sources
 
     def _count(self, sources: Sequence[Source]) -> None:
@@ -183,6 +204,8 @@ class _Spread:
         A pod whose transfer has failed gets another holder and, behind it, the origin: a broken network
         between pods is no dead end. Then it keeps its sources, so that its own pauses grow.
         """
+        free = [holder for holder in holders if self.uploads[holder.addr] < self.fanout]
+        free.sort(key=lambda holder: _rank(version.uid, holder.uid))
         for pod in sorted(idle, key=lambda pod: _rank(version.uid, pod.uid)):
             failed = _failure_fault(view, version, pod) is not None
             told = _as_told(view, version, pod)
@@ -190,19 +213,18 @@ class _Spread:
                 self._count(told)
                 result[pod.uid] = told
                 continue
-            free = [holder for holder in holders if self.uploads[holder.addr] < self.fanout]
             if free:
-                best = min(free, key=lambda holder: self._peer_cost(holder, pod, told))
+                best = min(free, key=lambda holder: self._peer_cost(holder, told))
                 sources = [Source(kind="peer", addr=best.addr)]
                 self._count(sources)
+                if self.uploads[best.addr] >= self.fanout:
+                    free = [holder for holder in free if holder is not best]
                 result[pod.uid] = [*sources, _ORIGIN] if failed else sources
 
-    def _peer_cost(
-        self, holder: PodObservation, pod: PodObservation, told: Sequence[Source]
-    ) -> tuple[bool, bool, int, str]:
+    def _peer_cost(self, holder: PodObservation, told: Sequence[Source]) -> tuple[bool, bool, int]:
         """Sorts the best holder to ask first: not the one that failed, not one on its way out, not busy."""
         asked = any(source.addr == holder.addr for source in told)
-        return (asked, holder.leaving, self.uploads[holder.addr], _rank(holder.uid, pod.uid))
+        return (asked, holder.leaving, self.uploads[holder.addr])
 
 
 def _all_hold(sources: Sequence[Source], holders: Sequence[PodObservation]) -> bool:
