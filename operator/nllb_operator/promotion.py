@@ -157,16 +157,10 @@ class _Spread:
             result[seed.uid] = [_ORIGIN]
         return result
 
-    def _seed_cost(
-        self, view: AdapterView, version: Version, pod: PodObservation
-    ) -> tuple[bool, bool, bool, str]:
-        """Sorts the best pod to go to the origin first: one that has not failed, goes already, or serves."""
-        return (
-            _failure_fault(view, version, pod) is not None,
-            _ORIGIN not in _as_told(view, version, pod),
-            not pod.ready,
-            _rank(version.uid, pod.uid),
-        )
+    def _seed_cost(self, view: AdapterView, version: Version, pod: PodObservation) -> tuple[bool, bool, str]:
+        """Sorts the best pod to go to the origin first: one that has not failed, one that serves."""
+        failed = _failure_fault(view, version, pod) is not None
+        return (failed, not pod.ready, _rank(version.uid, pod.uid))
 
     def _under_way(
         self, view: AdapterView, version: Version, pod: PodObservation, holders: Sequence[PodObservation]

@@ -261,8 +261,9 @@ def test_when_every_pod_has_failed_one_of_them_keeps_trying_in_its_own_time(make
     assert sum("origin" in sources(plans[0], pod) for pod in fleet.pods) == 1
 
 
-def test_a_failed_transfer_gets_another_holder_and_behind_it_the_origin(make: Objects) -> None:
-    view = make.view("polite")
+@pytest.mark.parametrize("name", ["polite", "terms", "dates", "numerals", "rare", "old"])
+def test_a_failed_transfer_gets_another_holder_and_behind_it_the_origin(make: Objects, name: str) -> None:
+    view = make.view(name)
     fleet = Fleet.of(4, view, fanout=1)
     fleet.round(view)
     fleet.round(view)

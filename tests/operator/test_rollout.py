@@ -130,6 +130,15 @@ def test_a_stale_view_of_the_pods_takes_no_second_pod(make: Objects) -> None:
     assert fleet.replicas["old"] == 2
 
 
+def test_a_very_stale_view_of_the_pods_brings_no_old_pod_back(make: Objects) -> None:
+    fleet = settled(make, "old", 3)
+    fleet.replicas = {"old": 1, "new": 1}  # and the pods' list is two steps behind
+
+    fleet.plan(3, "new")
+
+    assert fleet.replicas["old"] == 1
+
+
 def test_planning_twice_changes_nothing(make: Objects) -> None:
     fleet = settled(make, "old", 4)
     fleet.plan(4, "new")

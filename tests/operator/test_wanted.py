@@ -79,6 +79,14 @@ def test_a_source_that_became_unusable_takes_nothing_away(make: Objects) -> None
     assert view.remark is not None and view.remark.reason == "VolumeNotFound"
 
 
+def test_content_that_is_here_already_needs_no_source(make: Objects) -> None:
+    source = {"uri": "pvc://other/a", "sha256": digest_of("polite")}
+
+    (view,) = make.views(make.adapter_body("polite", source=source, status=last_ready("polite")))
+
+    assert view.required and view.problem is None and view.remark is None
+
+
 def test_an_observed_digest_holds_for_the_uri_it_was_seen_at(make: Objects) -> None:
     status = {"digest": digest_of("a"), "digestUri": "pvc://models/a"}
 
