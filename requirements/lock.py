@@ -64,11 +64,13 @@ def main() -> None:
     torch = [block for block in blocks if name(block) == "torch"]
     known = (HERE / "torch.txt").read_text() if (HERE / "torch.txt").exists() else ""
     more = set(local_hashes()) or set(re.findall(r"sha256:(\w+)", known))
-    extra_hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(more) if digest not in torch[0])
+    more = {digest for digest in more if digest not in torch[0]}
+    extra_hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(more))
     (HERE / "torch.txt").write_text(note + "\n".join(torch) + extra_hashes + "\n")
     cuda = [block for block in blocks if only_cuda(block)]
     (HERE / "torch-cuda.txt").write_text(note + "\n".join(cuda) + "\n")
-    print(f"torch.txt: {len(more)} CPU build(s) beside the published ones; torch-cuda.txt: {len(cuda)} packages")
+    print(f"torch.txt: {len(more)} CPU build(s) beside the published ones")
+    print(f"torch-cuda.txt: {len(cuda)} packages")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from typing import Any
 
 from nllb_operator.backends.base import Manifest
 
-
 _WHOLE = frozenset({"selector"})
 """Fields that are one value: a key that somebody adds to a selector empties a Service."""
 
