@@ -116,6 +116,7 @@ class Scheduler:
 
     def finish(self, ticket_id: int) -> None:
         """The request has ended for whatever reason; its rows are free."""
+        self._cancelled.discard(ticket_id)
         if ticket := self._running.pop(ticket_id, None):
             self._rows -= ticket.rows
             self._hold_admission = False

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -295,14 +294,3 @@ def test_a_manifest_is_only_made_of_what_is_stored(adapter: Path, tmp_path: Path
     assert peer_manifest(AdapterStore(tmp_path / "store"), folder_digest(adapter)) is None
     with pytest.raises(AdapterRejected):
         peer_manifest(AdapterStore(tmp_path / "store"), "../adapter")
-
-
-def test_the_wire_format_of_a_manifest_is_json_with_names_sizes_and_hashes(
-    adapter: Path, tmp_path: Path
-) -> None:
-    store = AdapterStore(tmp_path / "store")
-    store.add_verified(adapter, folder_digest(adapter))
-    manifest = peer_manifest(store, folder_digest(adapter))
-    assert manifest is not None
-    read = json.loads(manifest.model_dump_json())
-    assert [sorted(file) for file in read["files"]] == [["name", "sha256", "size"]] * 2

@@ -47,11 +47,11 @@ async def test_without_an_operator_a_pod_follows_its_file_by_origin(tiny_nllb: P
     peer = {"kind": "peer", "addr": "127.0.0.1:1"}
     mounted = wanted_set(7, adapter(tmp_path / "a", digest, required=True, sources=[peer]))
     (tmp_path / "wanted.json").write_text(mounted.model_dump_json())
-    async with server_pod(tiny_nllb, tmp_path, wait=False, boot_grace_seconds=4, fleet="f") as pod:
+    async with server_pod(tiny_nllb, tmp_path, wait=False, boot_grace_seconds=6, fleet="f") as pod:
         await until_loaded(pod)
         state = await readiness(pod)
-        assert (state.ready, state.reason, state.missing) == (False, "AwaitingAdapters", ["a"])
-        assert (await pod.translate(TEXT, adapter="a"))[0] == 503, "wanted, but not here yet"
+        assert (state.ready, state.reason, state.missing) == (False, "AwaitingAdapters", ["a"]), pod.log
+        assert (await pod.translate(TEXT, adapter="a"))[0] == 503, pod.log
         await pod.until_ready()
         [entry] = (await pod.until(lambda found: found.adapters[0].state == "Loaded")).adapters
         assert entry.source == "origin"
