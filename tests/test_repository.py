@@ -91,7 +91,7 @@ def test_the_readme_names_both_commands_and_every_make_target_has_help() -> None
 
 
 def test_no_text_names_a_registry_host_or_a_path_of_one_machine() -> None:
-    words = ["/wo" + "rk/", "pypi" + ".org", "pythonhosted" + ".org", "deb.deb" + "ian.org", "registry.npm" + "js"]
+    words = ["/wo" + "rk/", "pypi" + ".org", "pythonhosted" + ".org", "deb.deb" + "ian.org"]
     found = []
     for name in TRACKED:
         path = ROOT / name
