@@ -14,15 +14,11 @@ def main(load: Load = load_model) -> None:
     """Run one server; exit status 2 for settings that cannot be used, 1 for a model that cannot be loaded."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        settings = ServerSettings.from_env(os.environ)
+        status = asyncio.run(run_server(ServerSettings.from_env(os.environ), load))
     except SettingsError as error:
-        sys.exit(_refuse(str(error)))
-    sys.exit(asyncio.run(run_server(settings, load)))
-
-
-def _refuse(message: str) -> int:
-    logging.getLogger("nllb_server").error("%s", message)
-    return 2
+        logging.getLogger("nllb_server").error("%s", error)
+        status = 2
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,17 @@ Load = Callable[[ServerSettings, AdapterStore], LoadedModel]
 
 
 async def run_server(settings: ServerSettings, load: Load) -> int:
-    """Serve until SIGTERM or SIGINT, drain, and return the exit status: 1 when the model cannot be loaded."""
+    """Serve until SIGTERM or SIGINT, drain, and return the exit status: 1 when the model cannot be loaded.
+
+    Raises SettingsError for a folder or a port that cannot be used.
+    """
     stop = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    store = AdapterStore(settings.adapters_dir)
+    try:
+        store = AdapterStore(settings.adapters_dir)
+    except OSError as error:
+        raise SettingsError(f"NLLB_ADAPTERS_DIR cannot be used: {error}; name a writable folder") from error
     metrics = ServerMetrics()
     pod = Pod(settings, AdapterManager(store, settings, metrics), metrics)
     if (wanted := read_wanted_file(settings.wanted_file)) is not None:
@@ -86,7 +92,12 @@ async def _listening(pod: Pod, store: AdapterStore) -> AsyncIterator[web.TCPSite
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             site = web.TCPSite(runner, settings.host, port, backlog=1024)
-            await site.start()
+            try:
+                await site.start()
+            except OSError as error:
+                raise SettingsError(
+                    f"the {name} port cannot be used: {error.strerror}; set another"
+                ) from error
             sites.append(site)
             log.info("%s port: %s", name, runner.addresses[0])
         yield sites[-1]

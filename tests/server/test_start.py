@@ -1,6 +1,7 @@
 """How a pod starts: alone, with an operator that is late, with things missing."""
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -174,9 +175,16 @@ async def test_a_model_that_is_not_there_is_named(tiny_nllb: Path, tmp_path: Pat
 async def test_settings_that_cannot_be_used_end_the_process_with_their_name(
     tiny_nllb: Path, tmp_path: Path
 ) -> None:
-    code, log = await exit_of(tiny_nllb, tmp_path, max_batch="none")
-    assert code == 2 and "NLLB_MAX_BATCH" in log
-    assert "Traceback" not in log
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bad: list[tuple[dict[str, object], str]] = [
+            ({"max_batch": "none"}, "NLLB_MAX_BATCH"),
+            ({"adapters_dir": "/proc/none"}, "NLLB_ADAPTERS_DIR cannot be used"),
+            ({"http_port": taken.getsockname()[1]}, "the public port cannot be used"),
+        ]
+        exits = await asyncio.gather(*(exit_of(tiny_nllb, tmp_path / says[-9:], **one) for one, says in bad))
+    for (_, says), (code, log) in zip(bad, exits, strict=True):
+        assert code == 2 and says in log
+        assert "Traceback" not in log
 
 
 async def test_a_float32_checkpoint_is_converted_once_and_answers_alike(
