@@ -1,6 +1,8 @@
-"""Measures the committed model and its adapters: `python examples/tiny-nllb/evaluate.py [--count 500] [--adapters]`.
+"""Measures the committed model and its adapters: `python examples/tiny-nllb/evaluate.py [--count 500]
+[--adapters]`.
 
-Prints a table of all directions, the beam figures, the overlap of test and training, and writes them as JSON. Never
+Prints a table of all directions, the beam figures, the overlap of test and training, and writes them as
+JSON. Never
 trains. All directions at 500 texts take minutes on a CPU; `--count 20` gives a first impression.
 """
 

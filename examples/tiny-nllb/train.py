@@ -1,6 +1,7 @@
 """Makes the tiny model and its adapters: `python examples/tiny-nllb/train.py {vocabulary,base,adapters}`.
 
-Seeded; `base` goes on from its last checkpoint when started again. Runs on CUDA if there is one, else on the CPU.
+Seeded; `base` goes on from its last checkpoint when started again. Runs on CUDA if there is one, else on
+the CPU.
 """
 
 from __future__ import annotations

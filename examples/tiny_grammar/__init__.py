@@ -46,10 +46,13 @@ def sentence_of(meaning: Text, language: str, opening: int = 0) -> Sentence:
 
 
 def expected(sentence: Sentence | str, target: str, adapter: str | None = None) -> str:
-    """The right translation of `sentence` into `target`, with an adapter (a folder of `examples/adapters/`) or without.
+    """The right translation of `sentence` into `target`, with an adapter (a folder of
+    `examples/adapters/`) or without.
 
-    A `str` is read as English of this grammar. Of several right translations (see `expected_all`) it is the most
-    usual. Raises KeyError for an unknown language or adapter, ValueError for English that the grammar cannot read.
+    A `str` is read as English of this grammar. Of several right translations (see `expected_all`) it is
+    the most
+    usual. Raises KeyError for an unknown language or adapter, ValueError for English that the grammar
+    cannot read.
     """
     return expected_all(sentence, target, adapter)[0]
 
@@ -81,7 +84,9 @@ def _draw(
 
 
 def held_out(source: str, seed: int | str = 0, count: int = 500) -> list[Sentence]:
-    """`count` different unambiguous texts whose pairs of content words training lacks; the same for the same seed."""
+    """`count` different unambiguous texts whose pairs of content words training lacks; the same for the
+    same seed.
+    """
     return list(_draw(source, seed, count, lambda meaning: True))
 
 
@@ -102,15 +107,16 @@ def held_out_for(
 
 def probes(source: str, seed: int | str = 0, count: int = 100) -> list[Sentence]:
     """Held-out texts that every adapter changes, each in its own way: a wrong adapter is seen at once."""
-    return list(
-        _draw(
-            source, f"probes {seed}", count, lambda meaning: all(concerns(meaning, name) for name in ADAPTERS)
-        )
-    )
+
+    def wanted(meaning: Text) -> bool:
+        return len({meaning, *(adapt(meaning, name) for name in ADAPTERS)}) == 1 + len(ADAPTERS)
+
+    return list(_draw(source, f"probes {seed}", count, wanted))
 
 
 def hard(source: str, seed: int | str = 0, count: int = 200) -> list[Sentence]:
-    """Held-out texts that greedy search gets wrong: the likely first token of the opening leads away from the best.
+    """Held-out texts that greedy search gets wrong: the likely first token of the opening leads away from
+    the best.
 
     The opening has one rendering of weight 0.4 and three of weight 0.2 that share their first word.
     """

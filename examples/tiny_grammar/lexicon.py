@@ -1,6 +1,7 @@
 """Reads the data files: the words of every language, and which words a held-out text may combine.
 
-Knows the files of `data/`. Must not know grammar: a cell's form is `word`, `word.gender`, with `/plural` (nouns),
+Knows the files of `data/`. Must not know grammar: a cell's form is `word`, `word.gender`, with `/plural`
+(nouns),
 `/past` (English verbs) or `/feminine` (French adjectives) when it is irregular.
 """
 
@@ -33,7 +34,8 @@ class Word:
 class Entry:
     """A content word in all languages.
 
-    `group`: training texts never hold two different words of one group, held-out texts hold words of one group only.
+    `group`: training texts never hold two different words of one group, held-out texts hold words of one
+    group only.
     So no pair of content words of a held-out text ever occurs in a training text.
     """
 

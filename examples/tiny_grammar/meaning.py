@@ -71,7 +71,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Clause:
-    """One verb with its parts. `verb` is "be" for "X is QUALITY", which fills `quality` instead of `object`."""
+    """One verb with its parts. `verb` is "be" for "X is QUALITY", which fills `quality` instead of
+    `object`.
+    """
 
     verb: str
     subject: Phrase
@@ -89,7 +91,8 @@ class Clause:
 class Sentence:
     """One or two clauses and what stands around them.
 
-    `question` is "" or yesno, where, when, why. `opener` names a group of openings that several renderings are
+    `question` is "" or yesno, where, when, why. `opener` names a group of openings that several
+    renderings are
     right for, so a sentence with one is ambiguous.
     """
 

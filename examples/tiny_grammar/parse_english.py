@@ -1,6 +1,7 @@
 """Reads English of this grammar back into its meaning, so that demos can write sentences by hand.
 
-Knows English order and forms as `realise/english.py` spells them. What it reads is spelt out again and must be equal,
+Knows English order and forms as `realise/english.py` spells them. What it reads is spelt out again and
+must be equal,
 so a text that the grammar does not have is refused, never misread.
 """
 
@@ -30,7 +31,7 @@ def _words(kind: str) -> dict[str, str]:
 @cache
 def _nouns() -> dict[str, str]:
     """Singular or plural form → id."""
-    found = {}
+    found: dict[str, str] = {}
     for entry in entries().values():
         if entry.kind == "nouns":
             word = entry.words[_LANGUAGE]
@@ -41,7 +42,7 @@ def _nouns() -> dict[str, str]:
 @cache
 def _verbs() -> dict[str, tuple[str, str]]:
     """Any form → id and tense."""
-    found = {}
+    found: dict[str, tuple[str, str]] = {}
     for entry in entries().values():
         if entry.kind == "verbs":
             word = entry.words[_LANGUAGE]
@@ -189,7 +190,9 @@ def _sentence(text: str) -> Sentence:
 
 
 def parse(text: str) -> Text:
-    """The meaning of an English text of the grammar. Raises ValueError that names the first thing it cannot read."""
+    """The meaning of an English text of the grammar. Raises ValueError that names the first thing it
+    cannot read.
+    """
     meaning = Text(tuple(_sentence(part) for part in re.split(r"(?<=[.!?]) ", text)))
     speaker = realiser(_LANGUAGE)
     spelt = [speaker.text(meaning, opening) for opening in range(speaker.openings(meaning))]

@@ -1,4 +1,5 @@
-"""Draws meanings at random, from a seed: training texts, and held-out texts whose pairs of words training lacks.
+"""Draws meanings at random, from a seed: training texts, and held-out texts whose pairs of words training
+lacks.
 
 Knows which words may stand together (`Entry.group`). Must not know how languages write them.
 """
@@ -26,7 +27,9 @@ class WordChooser:
     """Content words for one text: of one `group` (held-out), or of a different group each (training)."""
 
     def __init__(self, rng: random.Random, group: int | None, repeats: bool) -> None:
-        """Draw with `rng`; `group` None means training. With `repeats`, a text out of words says some again."""
+        """Draw with `rng`; `group` None means training. With `repeats`, a text out of words says some
+        again.
+        """
         self._rng = rng
         self._group = group
         self._repeats = repeats

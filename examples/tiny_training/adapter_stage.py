@@ -68,7 +68,9 @@ def _jobs(adapter: str, about: bool, count: int) -> list[Job]:
 
 
 def check(base: Any, tokenizer: Path, folders: Path, names: list[str], count: int) -> dict[str, Any]:
-    """For each adapter: exact on texts it is about, unchanged on the others; each two adapters on the probes."""
+    """For each adapter: exact on texts it is about, unchanged on the others; each two adapters on the
+    probes.
+    """
     rows, ids = 4096 if base.device.type == "cuda" else 64, language_ids(tokenizer)
     plain = Translator(base, tokenizer, ids, rows)
     others = {name: (jobs := _jobs(name, False, count), plain.best(jobs)) for name in names}

@@ -120,15 +120,16 @@ def run(arguments: argparse.Namespace, device: str, workers: int) -> dict[str, A
     ids = language_ids(arguments.model)
     languages = torch.tensor([ids[code] for code in LANGUAGES], device=device)
     if arguments.go_on:
-        model, rate = load_model(arguments.model, device), 6e-4
+        model: Any = load_model(arguments.model, device)
     else:
-        model, rate = M2M100ForConditionalGeneration(configuration(arguments.model)).to(device), 2e-3
+        model = M2M100ForConditionalGeneration(configuration(arguments.model))
+        model.to(device)
     arguments.work.mkdir(parents=True, exist_ok=True)
     plan = Plan(
         arguments.steps or 20_000,
         arguments.seconds or 540.0,
         arguments.tokens or 65_536,
-        rate,
+        6e-4 if arguments.go_on else 2e-3,
         arguments.seed,
     )
     steps = fit(model, pool, languages, plan, arguments.work / "base.pt")

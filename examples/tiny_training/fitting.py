@@ -1,4 +1,5 @@
-"""The training loop: cosine schedule, bf16 arithmetic on CUDA, an average of the weights, checkpoints to go on from.
+"""The training loop: cosine schedule, bf16 arithmetic on CUDA, an average of the weights, checkpoints to
+go on from.
 
 Knows models that give logits. Must not know the grammar.
 """
@@ -75,7 +76,9 @@ def _rate(plan: Plan, step: int, progress: float) -> float:
 def fit(
     model: nn.Module, pool: Pool, languages: torch.Tensor, plan: Plan, checkpoint: Path | None = None
 ) -> int:
-    """Train in place and leave the averaged weights; returns the steps done. Goes on from `checkpoint` if it exists."""
+    """Train in place and leave the averaged weights; returns the steps done. Goes on from `checkpoint` if
+    it exists.
+    """
     device = languages.device
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(

@@ -1,6 +1,8 @@
-"""Pools of parallel training texts as token ids, drawn by several processes from a seed, and batches from them.
+"""Pools of parallel training texts as token ids, drawn by several processes from a seed, and batches from
+them.
 
-Knows grammar and vocabulary. Must not know the model. A pool also records which pairs of content words it holds.
+Knows grammar and vocabulary. Must not know the model. A pool also records which pairs of content words it
+holds.
 """
 
 from __future__ import annotations

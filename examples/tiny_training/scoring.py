@@ -101,7 +101,9 @@ def accuracy(translator: Translator, jobs: list[Job], adapter: str | None = None
 
 
 def beam_report(translator: Translator, hard: list[Job], ambiguous: list[Job]) -> dict[str, Any]:
-    """How beam 4 differs from greedy on the hard set, and how many right answers n-best finds on the ambiguous one."""
+    """How beam 4 differs from greedy on the hard set, and how many right answers n-best finds on the
+    ambiguous one.
+    """
     greedy, beam = translator.best(hard), translator.best(hard, beams=4)
     wanted = [expected(job.sentence, job.target) for job in hard]
     found = []

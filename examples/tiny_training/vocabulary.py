@@ -1,6 +1,7 @@
 """Trains the sentencepiece vocabulary and writes the tokenizer files of an NLLB folder.
 
-Knows NLLB's layout of ids: <s> 0, <pad> 1, </s> 2, <unk> 3, every other piece at its sentencepiece id + 1, then the
+Knows NLLB's layout of ids: <s> 0, <pad> 1, </s> 2, <unk> 3, every other piece at its sentencepiece id +
+1, then the
 202 languages in their order, then <mask>. Must not know the model.
 """
 
@@ -11,6 +12,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -21,7 +23,9 @@ from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES, N
 
 PIECES = 4400
 GLUE = "\u2063"
-"""Invisible separator: marks word boundaries that Hebrew, Japanese and Korean do not write, in training only."""
+"""Invisible separator: marks word boundaries that Hebrew, Japanese and Korean do not write, in training
+only.
+"""
 
 
 def _corpus(texts: int, seed: int) -> Iterator[str]:
@@ -65,15 +69,19 @@ def _merges(scores: dict[str, float], ids: dict[str, int]) -> list[tuple[str, st
 
 
 def write_tokenizer(folder: Path) -> int:
-    """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json beside the pieces; returns the ids' number."""
-    proto = sentencepiece_model_pb2.ModelProto()
+    """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json beside the pieces; returns the
+    ids' number.
+    """
+    formats: Any = sentencepiece_model_pb2
+    proto = formats.ModelProto()
     proto.ParseFromString((folder / "sentencepiece.bpe.model").read_bytes())
     ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
     scores = {piece.piece: piece.score for piece in proto.pieces[3:]}
     ids |= {piece: 4 + place for place, piece in enumerate(scores)}
     ids |= {code: len(proto.pieces) + 1 + place for place, code in enumerate(FAIRSEQ_LANGUAGE_CODES)}
     ids["<mask>"] = len(ids)
-    tokenizer = NllbTokenizer(
+    make: Any = NllbTokenizer
+    tokenizer = make(
         vocab=ids,
         merges=_merges(scores, ids),
         _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap,

@@ -1,6 +1,7 @@
 """What all languages share when a meaning is spelt out: order of parts, links, openings, punctuation.
 
-Knows the rules file's common keys. Must not know any one language: those are the subclasses beside this module.
+Knows the rules file's common keys. Must not know any one language: those are the subclasses beside this
+module.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Agreement:
 class Realiser(ABC):
     """Spells out meanings in one language. Stateless after construction.
 
-    `glue` stands between parts written together; only the vocabulary's training sets it, to learn whole words.
+    `glue` stands between parts written together; only the vocabulary's training sets it, to learn whole
+    words.
     """
 
     def __init__(self, language: str) -> None:

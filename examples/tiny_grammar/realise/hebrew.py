@@ -1,4 +1,6 @@
-"""Hebrew spelt out: gender and number everywhere, a glued article that adjectives repeat, a marked definite object."""
+"""Hebrew spelt out: gender and number everywhere, a glued article that adjectives repeat, a marked
+definite object.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Hebrew(Realiser):
         )
 
     def noun(self, noun: Noun, case: str) -> str:
-        """Quantity, noun, adjectives (with the article when definite), "this" or owner's pronoun, tag, owner."""
+        """Quantity, noun, adjectives (with the article when definite), "this" or owner's pronoun, tag,
+        owner.
+        """
         rules = self.rules["determiners"]
         feminine = self.gender(noun.head) == "f"
         article = rules["article"] if self._definite(noun) else ""
