@@ -12,7 +12,9 @@ from kube_fleet import KubeFleet
 
 
 @pytest.fixture
-def restricted(kube: Kube, fleet: KubeFleet, tmp_path: Path) -> Iterator[OperatorProcess]:
+def restricted(
+    kube: Kube, operator: OperatorProcess, fleet: KubeFleet, tmp_path: Path
+) -> Iterator[OperatorProcess]:
     """An operator that may do what `operator_role.yaml` says, in the namespace of `fleet`."""
     where = {"name": "operator", "namespace": fleet.namespace}
     rules = yaml.safe_load((SUPPORT / "operator_role.yaml").read_text(encoding="utf-8"))
@@ -38,8 +40,12 @@ def restricted(kube: Kube, fleet: KubeFleet, tmp_path: Path) -> Iterator[Operato
     process.env = {
         **process.env, "KUBECONFIG": str(kubeconfig), "NLLB_OPERATOR_NAMESPACES": fleet.namespace,
     }  # fmt: skip
-    with process.running():
-        yield process
+    operator.stop()  # it would do what this one may not
+    try:
+        with process.running():
+            yield process
+    finally:
+        operator.start()
 
 
 def test_it_needs_no_right_beyond_its_role(restricted: OperatorProcess, fleet: KubeFleet) -> None:
