@@ -120,14 +120,14 @@ class _Facts:
                 broken += not usable and report.pod.reason is not None
                 continue
             entry = _entry(inventory, adapter.served_name)
-            if version.served_by(inventory, adapter.served_name, in_slot=in_slot):
-                ready += usable
-            else:
-                lacking += usable
-                stale += view.previous is not None and view.previous.held_by(inventory)
-                unslotted += version.held_by(inventory)
             if entry is not None and entry.digest == version.digest and version.held_by(inventory):
                 entries.append(entry)
+            if version.served_by(inventory, adapter.served_name, in_slot=in_slot):
+                ready += usable
+                continue
+            lacking += usable
+            stale += view.previous is not None and view.previous.held_by(inventory)
+            unslotted += version.held_by(inventory)
             trouble = _trouble(version, inventory, adapter.served_name, report.pod)
             if trouble is not None:
                 troubles.append(trouble[0])
@@ -140,9 +140,9 @@ def _entry(inventory: Inventory, name: str) -> InventoryAdapter | None:
 
 
 def _trouble(version: Version, inventory: Inventory, name: str, pod: PodView) -> tuple[Trouble, bool] | None:
-    """The pod's failure with this version and whether its content is at fault."""
+    """The pod's last failure with this version and whether its content is at fault."""
     entry = version.attempt_on(inventory, name)
-    if entry is None or entry.state != "Failed" or entry.error is None:
+    if entry is None or entry.error is None:
         return None
     return Trouble(pod.name, entry.error.reason, entry.error.message), entry.error.fault == "content"
 

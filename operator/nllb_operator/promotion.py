@@ -97,11 +97,9 @@ def _rank(adapter: str, pod: str) -> str:
 
 
 def _failure_fault(view: AdapterView, version: Version, pod: PodObservation) -> str | None:
-    """ "content" or "pod" if the pod's last work on this version failed."""
+    """ "content" or "pod" if the pod's last attempt at this version failed, though it may be at it again."""
     entry = version.attempt_on(pod.inventory, view.adapter.served_name)
-    if entry is None or entry.state != "Failed" or entry.error is None:
-        return None
-    return entry.error.fault
+    return None if entry is None or entry.error is None else entry.error.fault
 
 
 class _Spread:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from nllb_engine.interface.adapter_pool import ResidentAdapter
-from nllb_server.adapter_plan import Held, state_of
+from nllb_server.adapter_plan import Held, identity, state_of
 from nllb_server.adapter_work import Arrival
 from nllb_server.wire import InventoryAdapter, WantedAdapter
 
@@ -50,6 +50,7 @@ def _entry(adapter: WantedAdapter, facts: Facts, resident: ResidentAdapter | Non
     on_disk = digest is not None and digest in held.stored
     arrival = facts.arrivals.get((adapter.name, digest)) if digest is not None else None
     failure = held.failures.get(adapter.name)
+    tried = failure is not None and identity(failure.adapter) == identity(adapter)
     return InventoryAdapter(
         name=adapter.name,
         uid=adapter.uid,
@@ -63,5 +64,5 @@ def _entry(adapter: WantedAdapter, facts: Facts, resident: ResidentAdapter | Non
         source=arrival.source if arrival else ("disk" if on_disk and state != "Fetching" else None),
         source_addr=arrival.address if arrival else None,
         seconds=arrival.seconds if arrival else None,
-        error=failure.problem if failure and state == "Failed" else None,
+        error=failure.problem if failure and tried and state != "Loaded" else None,
     )

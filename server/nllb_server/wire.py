@@ -242,6 +242,7 @@ class InventoryAdapter(Message):
 
     `source`: how its files came here (`disk`: they were in the store). `seconds`: fetch, check and load.
     `uid`, `generation`: of the WantedAdapter the entry is about, never newer than what `digest` answers.
+    `error`: of the last attempt at it; it stays while the attempt is repeated, until one succeeds.
     """
 
     name: str

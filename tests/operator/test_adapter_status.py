@@ -116,6 +116,17 @@ def test_refused_content_is_told_in_the_pods_own_words(make: Objects) -> None:
     assert status["failedReplicas"] == 1
 
 
+def test_a_failure_stays_told_while_the_pod_is_at_it_again(make: Objects) -> None:
+    scene = Scene(make)
+    for fault in ("content", "pod"):
+        failed = make.failed(scene.view(), fault)
+        again = failed.model_copy(update={"state": "Fetching"})
+
+        first = scene.look(failed, scene.entry("Absent"))
+
+        assert scene.look(again, scene.entry("Absent")) == first, "no write and no event per attempt"
+
+
 def test_one_bad_pod_of_many_is_named_while_the_others_go_on(make: Objects) -> None:
     scene = Scene(make, replicas=3)
     failed = make.failed(scene.view(), "pod", "DiskError")

@@ -220,6 +220,24 @@ def test_a_fault_of_the_content_stops_the_spread_at_once(make: Objects) -> None:
     assert sum(bool(pod.failures) for pod in fleet.pods) == 1
 
 
+def test_the_spread_stays_stopped_while_the_pod_that_refused_looks_again(make: Objects) -> None:
+    view = make.view("polite")
+    fleet = Fleet.of(3, view)
+    plan = fleet.tell(view)
+    (seed,) = (pod for pod in fleet.pods if pod.fetching())
+    problem = AdapterProblem(reason="Broken", message="no", fault="content")
+    again = seed.observation().inventory.adapters[0].model_copy(update={"error": problem})
+    inventory = seed.inventory().model_copy(update={"adapters": [again]})
+    assert again.state == "Fetching"
+
+    observed = [
+        PodObservation(pod.uid, pod.addr, inventory if pod is seed else pod.inventory(), told=pod.told)
+        for pod in fleet.pods
+    ]
+
+    assert plan_promotion([view], observed, 2) == plan
+
+
 def test_a_refused_adapter_spreads_after_its_spec_is_mended(make: Objects) -> None:
     broken = make.view("polite")
     fleet = Fleet.of(3, broken)
