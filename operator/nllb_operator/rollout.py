@@ -72,26 +72,26 @@ def plan_rollout(
     told = next((item.replicas for item in sets if item.template_hash == current), 0)
     kept = _shrink_old(desired, old, told, pods)
     occupied = sum(max(number, _count(pods, template)) for template, number in kept.items())
+    occupied += sum(pod.template_hash == current and pod.deleting for pod in pods)
     new = max(desired - occupied, min(told, desired - sum(kept.values())), 0)
     return RolloutPlan({current: new, **kept}, finished)
 
 
 def _shrink_old(desired: int, old: Mapping[str, int], told: int, pods: Sequence[PodView]) -> dict[str, int]:
-    """The old ReplicaSets' numbers after this step: without pods that are not Ready, less one that may go."""
-    alive = [pod for pod in pods if pod.alive]
-    counts = Counter(pod.template_hash for pod in alive)
-    if any(counts[template] != number for template, number in old.items()):
-        return dict(old)  # the last step is under way; a second one on top of it could take one pod too many
-    kept = {
-        template: sum(pod.ready for pod in alive if pod.template_hash == template) for template in sorted(old)
-    }
-    ready = sum(pod.ready for pod in alive)
-    spare = max(ready - (desired - MAX_UNAVAILABLE), 0)
+    """The old ReplicaSets' numbers after this step: without pods that are not Ready, less one that may go.
+
+    The numbers follow from the pods that are seen, and never rise: a pod that still seems to be there
+    although its ReplicaSet was told to drop it counts once, and one that vanished is not made anew from an
+    old template.
+    """
+    ready = [pod.template_hash for pod in pods if pod.alive and pod.ready]
+    kept = {template: ready.count(template) for template in sorted(old)}
+    spare = max(len(ready) - (desired - MAX_UNAVAILABLE), 0)
     excess = sum(kept.values()) + told - desired
     leave = min(max(excess, 1), spare)
     for template in kept:
         step = min(leave, kept[template])
-        kept[template] -= step
+        kept[template] = min(kept[template] - step, old[template])
         leave -= step
     return kept
 

@@ -139,6 +139,15 @@ def test_a_very_stale_view_of_the_pods_brings_no_old_pod_back(make: Objects) -> 
     assert fleet.replicas["old"] == 1
 
 
+def test_an_old_pod_that_vanished_is_not_made_anew(make: Objects) -> None:
+    fleet = settled(make, "old", 3)
+    fleet.pods.pop()
+
+    fleet.plan(3, "new")
+
+    assert fleet.replicas == {"old": 2, "new": 1}
+
+
 def test_planning_twice_changes_nothing(make: Objects) -> None:
     fleet = settled(make, "old", 4)
     fleet.plan(4, "new")
@@ -183,6 +192,7 @@ def test_whatever_happens_when_gpus_are_never_exceeded_and_the_fleet_arrives(
             rolling = any(number for name, number in fleet.replicas.items() if name != current)
             assert not rolling or sum(fleet.replicas.values()) <= limit
 
+    limit = max(limit, len(fleet.pods))  # scaling alone, there and back, makes pods while others still go
     for _ in rounds(fleet):
         fleet.plan(desired, current)
         fleet.obey()
