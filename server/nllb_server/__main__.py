@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import sys
+import threading
 
 from nllb_server.model_loader import load_model
-from nllb_server.process import Load, run_server
+from nllb_server.process import LOADER_THREAD, Load, run_server
 from nllb_server.settings import ServerSettings, SettingsError
 
 
@@ -18,6 +19,10 @@ def main(load: Load = load_model) -> None:
     except SettingsError as error:
         logging.getLogger("nllb_server").error("%s", error)
         status = 2
+    logging.shutdown()
+    if any(thread.name == LOADER_THREAD for thread in threading.enumerate()):
+        # Stopped while loading: torch, still at work in that thread, would abort when the interpreter ends.
+        os._exit(status)
     sys.exit(status)
 
 

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 KEEPALIVE_SECONDS = 75.0
 """Idle connections are kept this long: longer than the usual load balancer keeps them (60 s)."""
 
+LOADER_THREAD = "nllb-load"
+
 Load = Callable[[ServerSettings, AdapterStore], LoadedModel]
 
 
@@ -158,5 +160,5 @@ async def _in_thread(load: Load, settings: ServerSettings, store: AdapterStore) 
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(resolve, result, error)
 
-    threading.Thread(target=work, name="nllb-load", daemon=True).start()
+    threading.Thread(target=work, name=LOADER_THREAD, daemon=True).start()
     return await future

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from adapter_world import FLEET, LENGTH, SLOTS, TEXTS, World, adapter_world, answers, from_peer
+from tiny_grammar import expected, held_out_for
 
 from nllb_server.wire import WantedSet
 
@@ -29,6 +30,16 @@ async def test_an_adapter_travels_from_its_origin_to_a_pod_and_from_there_to_the
     promotions = world.two.recording.peer_promotions[before:]
     assert promotions == [[world.one.control_addr, world.digests["v1"], "v1"]]
     assert (await world.two.inventory()).promote_calls == len(world.two.recording.peer_promotions)
+
+
+async def test_a_trained_adapter_says_what_it_was_trained_to_say(world: World, formal_v1: Path) -> None:
+    await world.settle(world.one, world.wanted("formal", digest=None, uri=f"file://{formal_v1}"))
+    sentences = held_out_for("formal-v1", "eng_Latn", seed="server", count=60)
+    texts = [sentence.text for sentence in sentences]
+    for adapter, name in ((None, None), ("formal", "formal-v1")):
+        answers = await world.one.texts(texts, adapter=adapter)
+        right = sum(a == expected(s, "deu_Latn", name) for a, s in zip(answers, sentences, strict=True))
+        assert right >= 0.95 * len(texts), f"{right} of {len(texts)} are right with {adapter}"
 
 
 async def test_the_header_names_the_version_that_answered(world: World) -> None:
