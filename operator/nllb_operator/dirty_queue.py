@@ -66,7 +66,8 @@ class DirtyQueue(Generic[K]):
             for item in held:
                 heapq.heappush(self._order, item)
             try:
-                await asyncio.wait_for(self._changed.wait(), wait)
+                async with asyncio.timeout(wait):       # wait_for may swallow a cancellation before 3.12
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

@@ -255,4 +255,5 @@ class PodProcess:
 
     async def _stopping_within(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):        # wait_for may swallow a cancellation before 3.12
+                await self._stopping.wait()

@@ -43,7 +43,9 @@ class Objects:
     def deployment(self, **spec: Any) -> NllbDeployment:
         return NllbDeployment.from_body(self.deployment_body(**spec))
 
-    def adapter_body(self, name: str = "", *, status: Any = None, age: int = 0, **spec: Any) -> dict[str, Any]:
+    def adapter_body(
+        self, name: str = "", *, status: Any = None, age: int = 0, **spec: Any
+    ) -> dict[str, Any]:
         """`age`: minutes; the larger, the older."""
         name = name or f"adapter-{next(self.numbers)}"
         source = spec.pop("source", {"uri": f"pvc://models/{name}", "sha256": digest_of(name)})
