@@ -156,10 +156,15 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 def argv_of(
     pod: Manifest, environment: Mapping[str, str], rootfs: Path, entrypoint: Sequence[str]
 ) -> list[str]:
-    """The command line: `command`, else the image's `entrypoint`, followed by `args`; paths localised."""
+    """The command line: `command`, else the image's `entrypoint`, followed by `args`.
+
+    The manifest's paths are localised. The entrypoint's are this machine's already: an interpreter below /tmp
+    is not a file of the pod's /tmp.
+    """
     container, mounts = container_of(pod), mounts_of(pod)
-    words = [*(container.get("command") or entrypoint), *container.get("args", ())]
-    return [localised(_expanded(str(word), environment), mounts, rootfs) for word in words]
+    words = [*container.get("command", ()), *container.get("args", ())]
+    local = [localised(_expanded(str(word), environment), mounts, rootfs) for word in words]
+    return local if container.get("command") else [*entrypoint, *local]
 
 
 def ports_of(pod: Manifest) -> dict[str, int]:

@@ -86,6 +86,13 @@ def test_a_command_replaces_the_entrypoint_and_args_follow_either() -> None:
     ]
 
 
+def test_an_interpreter_below_a_mount_of_the_pod_is_still_this_machines() -> None:
+    manifest = pod(volumeMounts=[{"name": "t", "mountPath": "/tmp"}], args=["/tmp/x"])
+    manifest["spec"]["volumes"] = [{"name": "t", "emptyDir": {}}]
+    entrypoint = ["/tmp/clone/.venv/bin/python", "-m", "nllb_server"]
+    assert pod_container.argv_of(manifest, {}, ROOTFS, entrypoint) == [*entrypoint, f"{ROOTFS}/tmp/x"]
+
+
 def test_a_pod_of_several_containers_is_refused() -> None:
     manifest = pod()
     manifest["spec"]["containers"] *= 2
