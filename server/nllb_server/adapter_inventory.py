@@ -32,12 +32,20 @@ def inventory_adapters(wanted: Iterable[WantedAdapter], facts: Facts) -> list[In
     ]
 
 
-def missing(wanted: Iterable[WantedAdapter], held: Held, *, required_only: bool) -> list[str]:
-    """Wanted names whose files are not on disk, sorted."""
+def missing_required(wanted: Iterable[WantedAdapter], held: Held, fetching: Collection[str]) -> list[str]:
+    """Required names that are not resident yet, sorted.
+
+    A fetch that still runs counts as missing even when its files are on disk: a pod that says it is ready
+    never reports the adapter as `Fetching`.
+    """
     return sorted(
         adapter.name
         for adapter in wanted
-        if (adapter.required or not required_only) and held.digest_of(adapter) not in held.stored
+        if adapter.required
+        and (
+            held.digest_of(adapter) not in held.stored
+            or state_of(adapter, held, fetching=adapter.name in fetching) == "Fetching"
+        )
     )
 
 

@@ -14,7 +14,7 @@ from nllb_engine.errors import PoolFull
 from nllb_engine.interface.adapter_pool import ModelAdapterPool, ResidentAdapter
 from nllb_engine.interface.adapters import ModelAdapters
 from nllb_engine.lora.store import AdapterStore
-from nllb_server.adapter_inventory import Facts, inventory_adapters, missing
+from nllb_server.adapter_inventory import Facts, inventory_adapters, missing_required
 from nllb_server.adapter_plan import (
     Action,
     Failure,
@@ -147,16 +147,18 @@ class AdapterManager:
 
     def missing_required(self) -> list[str]:
         """Names that readiness waits for."""
-        return missing(self._wanted.values(), self.held(), required_only=True)
+        return missing_required(self._wanted.values(), self.held(), self._fetching())
 
     def inventory(self) -> list[InventoryAdapter]:
         """The state of each wanted adapter, sorted by name."""
         held = self.held()
         for digest in held.stored - self._sizes.keys():
             self._sizes[digest] = self._store.stored_bytes(digest)
-        fetching = {name for name, (action, _) in self._actions.items() if isinstance(action, Fetch)}
-        facts = Facts(held, self.residents(), fetching, self._arrivals, self._sizes)
+        facts = Facts(held, self.residents(), self._fetching(), self._arrivals, self._sizes)
         return inventory_adapters(self._wanted.values(), facts)
+
+    def _fetching(self) -> set[str]:
+        return {name for name, (action, _) in self._actions.items() if isinstance(action, Fetch)}
 
     def version_on_disk(self, name: str) -> Version | None:
         """What a request for `name` is to be answered with: the wanted version, else the one before it."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nllb_server.adapter_inventory import missing_required
 from nllb_server.adapter_plan import (
     CONTENT_RETRY_SECONDS,
     Failure,
@@ -166,3 +167,13 @@ def test_following_the_plan_makes_everything_resident_and_then_there_is_nothing_
     assert plan(adapters, held, now=0) == []
     assert {one.digest for one in adapters} <= held.stored
     assert set(held.loaded) <= {one.name for one in adapters}
+
+
+def test_readiness_waits_for_required_adapters_until_their_fetch_has_ended() -> None:
+    required, other = wanted(required=True), wanted("b", digest=TWO)
+    on_disk = Held(stored=frozenset({ONE}))
+    assert missing_required([required, other], Held(), fetching=()) == ["a"]
+    assert missing_required([required, other], on_disk, fetching={"a"}) == ["a"]
+    assert missing_required([required, other], on_disk, fetching={"b"}) == []
+    swapping = replace(on_disk, loaded={"a": Version("uid-a", ONE)})
+    assert missing_required([required], swapping, fetching={"a"}) == []
