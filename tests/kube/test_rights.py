@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kube_cluster import SUPPORT, Kube, OperatorProcess, until
+from kube_cluster import REPOSITORY, Kube, OperatorProcess, until
 from kube_fleet import KubeFleet
 
 
@@ -15,9 +15,10 @@ from kube_fleet import KubeFleet
 def restricted(
     kube: Kube, operator: OperatorProcess, fleet: KubeFleet, tmp_path: Path
 ) -> Iterator[OperatorProcess]:
-    """An operator that may do what `operator_role.yaml` says, in the namespace of `fleet`."""
+    """An operator that may do what the chart's `operator_role.yaml` says, in the namespace of `fleet`."""
     where = {"name": "operator", "namespace": fleet.namespace}
-    rules = yaml.safe_load((SUPPORT / "operator_role.yaml").read_text(encoding="utf-8"))
+    role = REPOSITORY / "charts" / "nllb-fleet" / "files" / "operator_role.yaml"
+    rules = yaml.safe_load(role.read_text(encoding="utf-8"))
     rbac = "rbac.authorization.k8s.io"
     fleet.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": where},
