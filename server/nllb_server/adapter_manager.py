@@ -125,11 +125,10 @@ class AdapterManager:
 
     def held(self) -> Held:
         """A snapshot for the plan, the inventory and readiness."""
+        uids = self._loaded_for
         return Held(
             stored=frozenset(self._store.digests()),
-            loaded={
-                one.name: Version(self._loaded_for.get(one.name, ""), one.digest) for one in self.residents()
-            },
+            loaded={one.name: Version(uids.get(one.name, ""), one.digest) for one in self.residents()},
             busy=frozenset(self._actions),
             observed=self._observed,
             failures=self._failures,
@@ -289,8 +288,7 @@ class AdapterManager:
         if isinstance(action, Unload):
             log.error("adapter %s could not be unloaded: %s", action.name, problem.message)
             return problem
-        adapter = action.adapter
-        before = self._failures.get(adapter.name)
+        adapter, before = action.adapter, self._failures.get(action.adapter.name)
         self._failures[adapter.name] = failed(adapter, problem, before, time.monotonic())
         self._count("disk" if isinstance(action, Load) else adapter.sources[0].kind, "failed", None)
         log.warning("adapter %s: %s: %s", adapter.name, problem.reason, problem.message)

@@ -119,14 +119,17 @@ def plan(wanted: Iterable[WantedAdapter], held: Held, now: float) -> list[Action
 
 
 def state_of(adapter: WantedAdapter, held: Held, fetching: bool) -> AdapterStateName:
-    """The word for the inventory, about the wanted version and no other."""
+    """The word for the inventory, about the wanted version and no other.
+
+    `Fetching` lasts until the fetch has ended and is accounted for, a moment longer than the switch of slots.
+    """
     digest, failure = held.digest_of(adapter), held.failures.get(adapter.name)
     loaded = held.loaded.get(adapter.name)
     failed = failure is not None and identity(failure.adapter) == identity(adapter)
-    if loaded and loaded.digest == digest:
-        return "Loaded"
     if fetching:
         return "Fetching"
+    if loaded and loaded.digest == digest:
+        return "Loaded"
     if failed and failure is not None and failure.problem.fault == "content":
         return "Failed"
     if digest in held.stored:

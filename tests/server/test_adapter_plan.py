@@ -175,5 +175,6 @@ def test_readiness_waits_for_required_adapters_until_their_fetch_has_ended() -> 
     assert missing_required([required, other], Held(), fetching=()) == ["a"]
     assert missing_required([required, other], on_disk, fetching={"a"}) == ["a"]
     assert missing_required([required, other], on_disk, fetching={"b"}) == []
-    swapping = replace(on_disk, loaded={"a": Version("uid-a", ONE)})
-    assert missing_required([required], swapping, fetching={"a"}) == []
+    switched = replace(on_disk, loaded={"a": Version("uid-a", ONE)})
+    assert state_of(required, switched, fetching=True) == "Fetching", "its source is not known yet"
+    assert missing_required([required], switched, fetching=()) == []
