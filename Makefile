@@ -9,7 +9,7 @@ export PYTHONSAFEPATH := 1
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kube test check fix e2e bench lock clean
+.PHONY: help setup demo demo-kube test check fix e2e image bench lock clean
 
 help:  ## Print the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -39,6 +39,9 @@ fix: $(READY)  ## Let ruff mend what it can
 
 e2e: $(READY)  ## Only the tests against a real API server
 	$(BIN)/python -m pytest tests/kube
+
+image:  ## The images nllb-fleet-operator and nllb-fleet-server (buildah or docker; BASE_IMAGE=… for another base)
+	@image/build.sh
 
 bench: $(READY)  ## Same ids and steps per second on this machine (with a CUDA device: on it too)
 	@PYTHONPATH=examples:benchmarks $(BIN)/python benchmarks/gpu_check.py $(if $(wildcard /dev/nvidia0),,--cpu)

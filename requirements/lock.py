@@ -1,7 +1,7 @@
 """Writes the hash locks beside this file from pyproject.toml. Needs `uv`; run by `make lock`.
 
-Four files, each for `pip install --no-deps --require-hashes`:
-operator.txt and server.txt (the images), dev.txt (everything for tests and checks), all without torch;
+Files for `pip install --no-deps --require-hashes`:
+build.txt (the wheel's backend), operator.txt and server.txt (the images), dev.txt (everything for tests and checks), all without torch;
 torch.txt (torch alone: hashes of the published builds and of every CPU build found in the folders of
 PIP_FIND_LINKS); torch-cuda.txt (what only the published CUDA build of torch needs).
 Torch stands apart because its CPU build and its CUDA build have one version and different dependencies:
@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TORCH = "2.13.0"
-EXTRAS = {"operator": "operator", "server": "server", "dev": "dev"}
+EXTRAS = {"build": "build", "operator": "operator", "server": "server", "dev": "dev"}
 
 
 def compiled(extra: str) -> list[str]:
