@@ -29,7 +29,7 @@ demo-kube: $(READY)  ## The same by kubectl on a real API server (programs from 
 test: check  ## Every check and every test that needs no GPU (what CI runs)
 	$(BIN)/python -m pytest
 
-check: $(READY)  ## ruff, format, mypy --strict, import layers
+check: $(READY)  ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports

@@ -25,13 +25,14 @@ PATIENCE_SECONDS = 5.0
 
 @dataclass
 class _Memory:
-    """About one pod: `told` and `revision` of the last set that it accepted since its start `boot_id`."""
+    """About one pod: `told`, `elsewhere`, `revision` of the last set accepted since its start `boot_id`."""
 
     boot_id: str
     inventory: Inventory
     heard: float
     answers: bool = True
     told: Sequence[WantedAdapter] | None = None
+    elsewhere: Sequence[str] = ()
     revision: int = -1
 
 
@@ -55,13 +56,19 @@ class FleetContact:
         self, observed: Sequence[PodObservation], entries: Mapping[str, Sequence[WantedAdapter]]
     ) -> list[PodObservation]:
         """Send its set to each pod that has not been told just that; the observations afterwards."""
+        names = {entry.name for told in entries.values() for entry in told}
+        elsewhere = {uid: sorted(names - {entry.name for entry in told}) for uid, told in entries.items()}
         revision = max([time.time_ns() // 1_000_000, *(pod.inventory.revision + 1 for pod in observed)])
         behind = [
             pod
             for pod in observed
-            if not pod.leaving and self._memory[pod.uid].answers and self._is_behind(pod, entries[pod.uid])
+            if not pod.leaving
+            and self._memory[pod.uid].answers
+            and self._is_behind(pod, entries[pod.uid], elsewhere[pod.uid])
         ]
-        await asyncio.gather(*(self._send(pod, revision, entries[pod.uid]) for pod in behind))
+        await asyncio.gather(
+            *(self._send(pod, revision, entries[pod.uid], elsewhere[pod.uid]) for pod in behind)
+        )
         return [replace(pod, inventory=self._memory[pod.uid].inventory) for pod in observed]
 
     def silent(self, pods: Sequence[PodView]) -> list[PodView]:
@@ -114,16 +121,22 @@ class FleetContact:
             told={entry.uid: entry for entry in memory.told or ()},
         )
 
-    def _is_behind(self, pod: PodObservation, entries: Sequence[WantedAdapter]) -> bool:
+    def _is_behind(
+        self, pod: PodObservation, entries: Sequence[WantedAdapter], elsewhere: Sequence[str]
+    ) -> bool:
         memory = self._memory[pod.uid]
         return (
             memory.told is None
             or memory.revision != memory.inventory.revision
-            or (list(memory.told) != list(entries))
+            or (list(memory.told), list(memory.elsewhere)) != (list(entries), list(elsewhere))
         )
 
-    async def _send(self, pod: PodObservation, revision: int, entries: Sequence[WantedAdapter]) -> None:
-        wanted = WantedSet(fleet=self.fleet, revision=revision, adapters=list(entries))
+    async def _send(
+        self, pod: PodObservation, revision: int, entries: Sequence[WantedAdapter], elsewhere: Sequence[str]
+    ) -> None:
+        wanted = WantedSet(
+            fleet=self.fleet, revision=revision, adapters=list(entries), elsewhere=list(elsewhere)
+        )
         try:
             inventory = await self.client.send_wanted(pod.addr, wanted)
         except PodUnreachable as error:
@@ -131,4 +144,4 @@ class FleetContact:
             return
         self._heard(pod.uid, inventory)
         memory = self._memory[pod.uid]
-        memory.told, memory.revision = tuple(entries), revision
+        memory.told, memory.elsewhere, memory.revision = tuple(entries), tuple(elsewhere), revision

@@ -61,7 +61,7 @@ class AdapterManager:
         self._actions: dict[str, tuple[Action, asyncio.Task[AdapterProblem | None]]] = {}
         self._changed = asyncio.Event()
         self._converging: asyncio.Task[None] | None = None
-        self.revision = -1
+        self.revision, self.elsewhere = -1, frozenset[str]()
 
     # ---- what is wanted
 
@@ -73,7 +73,7 @@ class AdapterManager:
         if wanted.revision < self.revision:
             message = f"revision {wanted.revision} is older than {self.revision}, which this pod has"
             raise ApiError(409, "stale_revision", message)
-        self.revision = wanted.revision
+        self.revision, self.elsewhere = wanted.revision, frozenset(wanted.elsewhere)
         self._take(wanted.adapters)
 
     def expect(self, wanted: WantedSet) -> None:

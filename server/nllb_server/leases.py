@@ -18,7 +18,7 @@ from nllb_engine.errors import UnknownAdapter
 from nllb_engine.interface.adapter_pool import ModelAdapterPool, ResidentAdapter
 from nllb_engine.interface.adapters import ModelAdapters
 from nllb_server.adapter_manager import AdapterManager
-from nllb_server.problems import ApiError, unavailable, unknown_name
+from nllb_server.problems import ApiError, misdirected, unavailable, unknown_name
 from nllb_server.wire import AdapterProblem, AdapterRef
 
 PATIENCE_SECONDS = 5.0
@@ -70,6 +70,8 @@ class AdapterLeases:
 
     async def _acquire(self, name: str) -> ResidentAdapter:
         if self._manager.wanted(name) is None:
+            if name in self._manager.elsewhere:
+                raise misdirected("adapter", name)
             raise unknown_name("adapter", name, self._manager.names)
         give_up = time.monotonic() + PATIENCE_SECONDS
         slots_are_full = False

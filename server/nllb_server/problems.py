@@ -48,6 +48,12 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ApiError:
     return ApiError(404, f"unknown_{what}", message, known=names, near=near)
 
 
+def misdirected(what: str, name: str) -> ApiError:
+    """421 for a `what` that other pods of the fleet hold; a new connection may reach one of them."""
+    message = f"this pod does not hold {what} {name!r}, others of its fleet do; repeat on a new connection"
+    return ApiError(421, f"{what}_elsewhere", message, retry_after=1)
+
+
 def unavailable(code: str, message: str, retry_after: int = 1) -> ApiError:
     """503 with Retry-After: the same request will succeed later or elsewhere."""
     return ApiError(503, code, message, retry_after=retry_after)

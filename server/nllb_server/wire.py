@@ -212,17 +212,17 @@ class WantedAdapter(Message):
 
 
 class WantedSet(Message):
-    """Body of `PUT /control/v1/wanted`: everything a pod of `fleet` is to hold. `revision` only grows."""
+    """`PUT /control/v1/wanted`: all that a pod is to hold. `revision` grows; others hold `elsewhere`."""
 
     fleet: str
     revision: int = Field(ge=0)
     adapters: list[WantedAdapter] = []
+    elsewhere: list[str] = []
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         names = [adapter.name for adapter in self.adapters]
-        doubles = sorted({name for name in names if names.count(name) > 1})
-        if doubles:
+        if doubles := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"names wanted twice: {', '.join(doubles)}")
         if sum(adapter.active for adapter in self.adapters) > 1:
             raise ValueError("more than one adapter is active")

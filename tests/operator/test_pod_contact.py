@@ -96,6 +96,20 @@ async def test_a_pod_is_told_once_and_again_only_when_something_changes(
     assert [[len(item.adapters) for item in pod.told] for pod in scene.pods] == [[1, 0]] * 3
 
 
+async def test_pods_without_an_adapter_are_told_that_others_hold_it(
+    scene: Scene, entry: WantedAdapter
+) -> None:
+    observed = await scene.poll()
+    first = observed[0].uid
+    for _ in range(2):
+        await scene.contact.tell(observed, {pod.uid: [entry] if pod.uid == first else [] for pod in observed})
+        observed = await scene.poll()
+    assert [[item.elsewhere for item in pod.told] for pod in scene.pods] == [[[]], [["polite"]], [["polite"]]]
+
+    await scene.tell()
+    assert [pod.told[-1].elsewhere for pod in scene.pods] == [[], [], []]
+
+
 async def test_revisions_only_grow(scene: Scene, entry: WantedAdapter) -> None:
     scene.pods[0].revision = 10**15  # the clock of an earlier operator was ahead
     for entries in ([entry], [], [entry]):

@@ -153,6 +153,15 @@ async def test_an_adapter_that_nobody_wants_is_unknown_and_gives_its_slot_back(w
         assert "nllb_adapters_loaded 0.0" in await reply.text()
 
 
+async def test_an_adapter_of_other_pods_is_misdirected_not_unknown(world: World) -> None:
+    elsewhere = WantedSet(fleet=FLEET, revision=next(world.revision), adapters=[], elsewhere=["v1"])
+    assert (await world.one.put_wanted(elsewhere))[0] == 200
+    status, body = await world.one.translate(TEXTS[0], adapter="v1")
+    assert (status, body["error"]["code"]) == (421, "adapter_elsewhere")
+    await world.put(world.one)
+    assert (await world.one.translate(TEXTS[0], adapter="v1"))[0] == 404
+
+
 async def test_a_name_that_passes_to_another_adapter_never_answers_with_the_old_content(world: World) -> None:
     await world.settle(world.one, world.wanted("v1", name="shared", uid="uid-first"))
     assert (await answers(world.one, "shared"))[0] == world.digests["v1"]
