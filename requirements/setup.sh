@@ -17,7 +17,7 @@ cd "$here/.."
 }
 pip="$venv/bin/python -m pip install --progress-bar on --no-deps"
 echo "== 1/3 libraries ($(grep -c '^[a-zA-Z]' requirements/dev.txt), hash-pinned; a minute or two)"
-$pip --require-hashes -r requirements/dev.txt | grep --line-buffered -E '^(Collecting|Processing|Installing|Successfully)' | cut -c1-100
+$pip --require-hashes -r requirements/dev.txt
 echo "== 2/3 torch"
 # A build in a folder of PIP_FIND_LINKS first: by itself pip prefers the published one, whose index tells its hash.
 $pip --quiet --no-index --require-hashes -r requirements/torch.txt 2>/dev/null ||
