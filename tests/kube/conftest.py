@@ -56,11 +56,12 @@ def operator(kube: Kube) -> Iterator[OperatorProcess]:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the claim `models` holds: the tiny model, its adapter `formal`, and the random `one`, `two`."""
+    """What the claim `models` holds: the tiny model, `formal` (v1), `formal-v2`, the random `one`, `two`."""
     folder = tmp_path_factory.mktemp("models")
     base = REPOSITORY / "examples" / "tiny-nllb"
     (folder / "tiny-nllb").symlink_to(base)
-    shutil.copytree(REPOSITORY / "examples" / "adapters" / "formal-v1", folder / "adapters" / "formal")
+    for trained, name in (("formal-v1", "formal"), ("formal-v2", "formal-v2")):
+        shutil.copytree(REPOSITORY / "examples" / "adapters" / trained, folder / "adapters" / name)
     for seed, name in enumerate(("one", "two")):
         write_random_adapter(folder / "adapters" / name, base, seed)
     return folder

@@ -1,32 +1,25 @@
-"""A fleet whose pods are real servers: adapters travel, pods come and go, versions are swapped under load."""
+"""A fleet whose pods are real servers: adapters travel, and versions are swapped under load."""
 
 import os
 import shutil
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_grammar
 from kube_cluster import OperatorProcess, Program, fetch, until
-from kube_fleet import KubeFleet
+from kube_fleet import KubeFleet, read_pod
 
 from nllb_engine.lora.digest import folder_digest
-from nllb_engine.testing import read_recording
-from nllb_server.wire import Inventory, InventoryAdapter
+from nllb_engine.testing import INTERFACE_METHODS
+from nllb_server.wire import Inventory
 
-SENTENCE = "Do you see the old house?"
-
-
-def entries(inventories: dict[str, Inventory], name: str) -> list[InventoryAdapter]:
-    return [entry for one in inventories.values() for entry in one.adapters if entry.name == name]
-
-
-def sources(fleet: KubeFleet, name: str) -> Counter[str | None]:
-    return Counter(entry.source for entry in entries(fleet.inventories(), name))
+SENTENCE = "Were you black?"
+END_TOKEN = 2
 
 
 @pytest.fixture
@@ -42,29 +35,51 @@ def test_the_scheduler_gave_each_pod_a_gpu_of_a_node(served: KubeFleet) -> None:
         assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
-def test_each_pod_translates_and_names_the_adapter_that_did_it(served: KubeFleet, models: Path) -> None:
+def right(adapter: str | None) -> str:
+    return tiny_grammar.expected(SENTENCE, "deu_Latn", adapter)
+
+
+def came_from(outputs: set[tuple[int, ...]], answer: dict[str, Any], num_beams: int = 1) -> bool:
+    """Whether the token ids of an answer left the model; a greedy row is recorded with its end token."""
+    (one,) = answer["translations"]
+    assert one["token_ids"]
+    assert one["finish_reason"] == "stop"
+    ids = tuple(one["token_ids"])
+    return (ids if num_beams > 1 else (*ids, END_TOKEN)) in outputs
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_each_pod_translates_with_tokens_of_its_model_and_names_the_adapter_that_did_it(
+    served: KubeFleet, models: Path, recordings: Path, num_beams: int
+) -> None:
     digest = folder_digest(models / "adapters" / "formal")
+    options = {"num_beams": num_beams, "return_tokens": True}
+    assert right(None) != right("formal-v1")
     for pod in served.pods():
-        plain = served.translate(pod, SENTENCE)
-        formal = served.translate(pod, SENTENCE, adapter="formal")
+        name = pod["metadata"]["name"]
+        plain = served.translate(pod, SENTENCE, **options)
+        formal = served.translate(pod, SENTENCE, adapter="formal", **options)
 
         assert plain["adapter"] is None
         assert formal["adapter"] == {"name": "formal", "digest": digest}
-        assert plain["translations"][0]["text"] != formal["translations"][0]["text"]
-        assert formal["pod"] == pod["metadata"]["name"]
+        assert plain["translations"][0]["text"] == right(None)
+        assert formal["translations"][0]["text"] == right("formal-v1")
+        assert (plain["pod"], formal["pod"]) == (name, name)
+
+        recording = read_pod(recordings, name)
+        assert came_from(recording.outputs, plain, num_beams)
+        assert came_from(recording.outputs, formal, num_beams)
+        step = "decode_batch" if num_beams == 1 else "beam_step"
+        assert {step} < recording.methods <= INTERFACE_METHODS
 
 
 def test_one_pod_asked_the_origin_and_every_peer_transfer_was_one_call_of_the_model(
     served: KubeFleet, recordings: Path
 ) -> None:
-    assert sources(served, "formal") == {"origin": 1, "peer": 1}
+    assert served.sources("formal") == {"origin": 1, "peer": 1}
 
     for name, inventory in served.inventories().items():
-        calls = [
-            call
-            for file in recordings.glob(f"{name}.*.jsonl")
-            for call in read_recording(file).peer_promotions
-        ]
+        calls = read_pod(recordings, name).peer_promotions
         by_peer = [entry for entry in inventory.adapters if entry.source == "peer"]
         assert len(calls) == len(by_peer) == inventory.promote_calls
         assert [call[1] for call in calls] == [entry.digest for entry in by_peer]
@@ -88,35 +103,35 @@ def test_an_adapter_with_a_digest_is_everywhere_in_seconds(
     served.wait(f"lora/{adapter}")
     took = time.monotonic() - began
 
-    assert sources(served, adapter) == {"origin": 1, "peer": 1}
+    assert served.sources(adapter) == {"origin": 1, "peer": 1}
     assert served.get(f"lora/{adapter}")["status"]["digestSource"] == "Spec"
     assert took < 8, f"{took:.1f} s"
 
     served.kubectl("delete", "lora", adapter, "--timeout=5s")
-    until(lambda: not entries(served.inventories(), adapter), what="unloaded from every pod")
+    until(lambda: not served.entries(adapter), what="unloaded from every pod")
     for pod in served.pods():
         assert served.translate(pod, SENTENCE, adapter=adapter)["error"]["code"] == "unknown_adapter"
 
 
 def test_a_new_version_is_swapped_in_under_load_and_each_answer_names_its_digest(
-    served: KubeFleet, adapter: str, models: Path
+    served: KubeFleet, adapter: str, models: Path, recordings: Path
 ) -> None:
-    served.apply(served.adapter(adapter, "one"))
+    served.apply(served.adapter(adapter, "formal"))
     served.wait(f"lora/{adapter}")
-    digests = [folder_digest(models / "adapters" / name) for name in ("one", "two")]
+    digests = [folder_digest(models / "adapters" / name) for name in ("formal", "formal-v2")]
     answers: list[dict[str, Any]] = []
     stop = threading.Event()
 
     def load(pod: dict[str, Any]) -> None:
         while not stop.is_set():
-            answers.append(served.translate(pod, SENTENCE, adapter=adapter, max_new_tokens=12))
+            answers.append(served.translate(pod, SENTENCE, adapter=adapter, return_tokens=True))
 
     threads = [threading.Thread(target=load, args=(pod,)) for pod in served.pods()]
     for thread in threads:
         thread.start()
     try:
         began = time.monotonic()
-        served.apply(served.adapter(adapter, "two"))
+        served.apply(served.adapter(adapter, "formal-v2"))
         served.wait(f"lora/{adapter}")
         took = time.monotonic() - began
         swapped = len(answers)
@@ -128,11 +143,16 @@ def test_a_new_version_is_swapped_in_under_load_and_each_answer_names_its_digest
 
     failed = [answer for answer in answers if "error" in answer]
     assert not failed
-    by_digest: dict[str, set[str]] = {}
+    text_of = dict(zip(digests, (right("formal-v1"), right("formal-v2")), strict=True))
+    assert len(set(text_of.values())) == 2, "the versions can be told apart by what they say"
+    assert {answer["adapter"]["digest"] for answer in answers} == set(digests)
     for answer in answers:
-        by_digest.setdefault(answer["adapter"]["digest"], set()).add(answer["translations"][0]["text"])
-    assert set(by_digest) == set(digests)
-    assert all(len(texts) == 1 for texts in by_digest.values()), "a digest answers always the same"
+        assert answer["translations"][0]["text"] == text_of[answer["adapter"]["digest"]]
+    made = {name: read_pod(recordings, name) for name in {answer["pod"] for answer in answers}}
+    assert all(came_from(made[answer["pod"]].outputs, answer) for answer in answers)
+    assert len(made) == 2
+    assert all(one.methods <= INTERFACE_METHODS for one in made.values())
+    assert served.sources(adapter) == {"origin": 1, "peer": 1}
     last = {answer["adapter"]["digest"] for answer in answers[-10:]}
     assert last == {digests[1]}
     assert took < 8, f"{took:.1f} s"
@@ -204,7 +224,7 @@ def test_a_process_that_dies_comes_back_with_its_adapter_before_it_is_ready(
     kill_server(nodes, name)
 
     until(lambda: served.inventories()[name].boot_id != old, what="it runs again")
-    until(lambda: is_ready(served, name), 40)
+    until(lambda: served.is_ready(name), 40)
 
     inventory = Inventory.model_validate(fetch(f"{control}/control/v1/inventory"))
     (entry,) = (one for one in inventory.adapters if one.name == "formal")
@@ -216,11 +236,6 @@ def kill_server(nodes: Program, pod: str) -> None:
     """SIGKILL the process of a pod."""
     (file,) = (nodes.log.parent / "pods").glob(f"*/{pod}/pid")
     os.kill(int(file.read_text().split()[0]), signal.SIGKILL)
-
-
-def is_ready(fleet: KubeFleet, pod: str) -> bool:
-    conditions = fleet.get(f"pod/{pod}")["status"]["conditions"]
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
 def test_a_fleet_at_rest_writes_nothing_to_the_api_server(served: KubeFleet) -> None:
@@ -244,49 +259,3 @@ def operator_writes(audit: list[dict[str, Any]]) -> list[tuple[str, str]]:
         for item in audit
         if item["verb"] not in READS and item.get("userAgent") == "nllb-operator"
     ]
-
-
-def test_two_to_three_to_one_and_the_new_pod_has_its_adapter_from_a_peer_before_it_is_ready(
-    served: KubeFleet,
-) -> None:
-    before = {pod["metadata"]["name"] for pod in served.pods()}
-    adapter_ready: list[str] = []
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.is_set():
-            adapter_ready.append(served.condition("lora/formal")["status"])
-            time.sleep(0.2)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        served.kubectl("scale", "nllb/fleet", "--replicas=3")
-        new = until(lambda: next(iter({pod["metadata"]["name"] for pod in served.pods()} - before), None))
-        until(lambda: is_ready(served, new), 60)
-        (entry,) = (one for one in served.inventories()[new].adapters if one.name == "formal")
-        assert (entry.state in ("Stored", "Loaded"), entry.source) == (True, "peer")
-        served.wait("nllb/fleet", "lora/formal")
-    finally:
-        stop.set()
-        watcher.join()
-    assert set(adapter_ready) == {"True"}, "a scale-out takes nothing away from those that serve"
-
-    served.kubectl("scale", "nllb/fleet", "--replicas=1")
-    until(lambda: len(served.pods()) == 1, 30)
-    served.wait("nllb/fleet", "lora/formal")
-    assert served.get("lora/formal")["status"]["readyReplicas"] == 1
-    assert "error" not in served.translate(served.pods()[0], SENTENCE, adapter="formal")
-
-
-def test_a_change_of_the_pods_rolls_them_and_the_adapter_comes_along(served: KubeFleet) -> None:
-    (old,) = served.pods()
-    spec = {"replicas": 1, "podAnnotations": {"version": "two"}}
-    served.apply(served.deployment(**spec))
-    served.wait("nllb/fleet", seconds=60)
-
-    (new,) = until(lambda: len(served.pods()) == 1 and served.pods())
-    assert new["metadata"]["uid"] != old["metadata"]["uid"]
-    assert new["metadata"]["annotations"]["version"] == "two"
-    served.wait("lora/formal")
-    assert len(served.get("rs")["items"]) == 1

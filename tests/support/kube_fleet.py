@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kube_cluster import Kube, fetch, post, until
 
+from nllb_engine.testing import Recording, read_recording
 from nllb_operator.naming import API_VERSION, DEPLOYMENT_LABEL, LORA_ADAPTER, NLLB_DEPLOYMENT
-from nllb_server.wire import INVENTORY_PATH, TRANSLATE_PATH, Inventory
+from nllb_server.wire import INVENTORY_PATH, TRANSLATE_PATH, Inventory, InventoryAdapter
+
+
+def read_pod(recordings: Path, pod: str) -> Recording:
+    """What the model of a pod did, over all processes of that pod."""
+    whole = Recording()
+    for file in recordings.glob(f"{pod}.*.jsonl"):
+        one = read_recording(file)
+        whole.outputs |= one.outputs
+        whole.methods |= one.methods
+        whole.peer_promotions += one.peer_promotions
+        whole.failed_promotions += one.failed_promotions
+    return whole
 
 
 @dataclass
@@ -97,6 +112,18 @@ class KubeFleet:
             )
             for pod in self.pods()
         }
+
+    def entries(self, name: str) -> list[InventoryAdapter]:
+        """What each pod that knows the adapter says of it."""
+        return [entry for one in self.inventories().values() for entry in one.adapters if entry.name == name]
+
+    def sources(self, name: str) -> Counter[str | None]:
+        """How many pods had the adapter from where."""
+        return Counter(entry.source for entry in self.entries(name))
+
+    def is_ready(self, pod: str) -> bool:
+        conditions = self.get(f"pod/{pod}").get("status", {}).get("conditions", ())
+        return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
     def translate(self, pod: dict[str, Any], text: str, **options: Any) -> Any:
         """The answer of one pod."""
