@@ -1,7 +1,8 @@
 """Writes the hash locks beside this file from pyproject.toml. Needs `uv`; run by `make lock`.
 
 Files for `pip install --no-deps --require-hashes`:
-build.txt (the wheel's backend), operator.txt and server.txt (the images), dev.txt (everything for tests and checks), all without torch;
+build.txt (the wheel's backend), operator.txt and server.txt (the images), dev.txt (everything for tests
+and checks), all without torch;
 torch.txt (torch alone: hashes of the published builds and of every CPU build found in the folders of
 PIP_FIND_LINKS); torch-cuda.txt (what only the published CUDA build of torch needs).
 Torch stands apart because its CPU build and its CUDA build have one version and different dependencies:
