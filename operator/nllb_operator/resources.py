@@ -109,7 +109,7 @@ class Engine(Part):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     default_source: Language | None = None
     default_target: Language | None = None
-    max_seq_len: int | None = Field(default=None, ge=8, le=2048)
+    max_seq_len: int | None = Field(default=None, ge=512, le=2048)
     max_batch: int | None = Field(default=None, ge=1, le=4096)
     max_beams: int | None = Field(default=None, ge=1, le=64)
     cpu_threads: int | None = Field(default=None, ge=1, le=1024)

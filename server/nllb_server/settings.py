@@ -54,7 +54,7 @@ class ServerSettings:
     default_source: Annotated[str | None, Setting("source language of requests that name none")] = None
     default_target: Annotated[str | None, Setting("target language of requests that name none")] = None
     max_batch: Annotated[int, Setting("rows decoded together", 1, 4096)] = 64
-    max_seq_len: Annotated[int, Setting("source and output tokens of a text", 8, 2048)] = 512
+    max_seq_len: Annotated[int, Setting("output tokens of a text", 512, 2048)] = 512
     max_beams: Annotated[int, Setting("largest num_beams of a request", 1, 64)] = 8
     adapter_slots: Annotated[int, Setting("adapters held by the device at once", 1, 1024)] = 8
     adapter_max_rank: Annotated[int, Setting("largest rank of an adapter", 1, 512)] = 64

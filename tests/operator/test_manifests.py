@@ -92,7 +92,7 @@ def test_claims_are_mounted_read_only_where_pvc_uris_find_them(make: Objects) ->
 def test_the_server_understands_every_variable_that_a_pod_gets(make: Objects) -> None:
     engine = {
         "device": "cpu", "dtype": "float32", "defaultSource": "eng_Latn", "defaultTarget": "deu_Latn",
-        "maxSeqLen": 64, "maxBatch": 3, "maxBeams": 2, "cpuThreads": 1,
+        "maxSeqLen": 640, "maxBatch": 3, "maxBeams": 2, "cpuThreads": 1,
     }  # fmt: skip
     adapters = {"slots": 3, "maxRank": 16, "readyDeadlineSeconds": 7}
     variables = container(make.deployment(engine=engine, adapters=adapters, drainSeconds=33))["env"]
@@ -102,7 +102,7 @@ def test_the_server_understands_every_variable_that_a_pod_gets(make: Objects) ->
 
     assert (settings.fleet, settings.model_uri) == ("fleet", "pvc://models/tiny-nllb")
     assert (settings.device, settings.dtype, settings.max_beams) == ("cpu", "float32", 2)
-    assert (settings.max_batch, settings.max_seq_len, settings.cpu_threads) == (3, 64, 1)
+    assert (settings.max_batch, settings.max_seq_len, settings.cpu_threads) == (3, 640, 1)
     assert (settings.default_source, settings.default_target) == ("eng_Latn", "deu_Latn")
     assert (settings.adapter_slots, settings.adapter_max_rank) == (3, 16)
     assert (settings.ready_deadline_seconds, settings.drain_seconds) == (7, 33)

@@ -9,7 +9,7 @@ from nllb_operator.cli.parsing import Commands, command, count, seconds, transla
 from nllb_operator.cli.translate import translate_texts
 
 _TRANSLATE_EXAMPLES = """
-nllb-fleet local translate --from eng_Latn --to deu_Latn "the child sees the house"
+nllb-fleet local translate --from eng_Latn --to deu_Latn "Do you find the house?"
 nllb-fleet local translate --from eng_Latn --to deu_Latn --adapter formal -v < lines.txt
 """
 _DELETE_EXAMPLES = """

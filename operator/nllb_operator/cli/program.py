@@ -22,11 +22,11 @@ nllb-fleet local up --volume models=examples
 nllb-fleet local apply -f examples/nllbdeployment.yaml -f examples/loraadapter.yaml
 nllb-fleet local wait nllb/tiny lora/formal
 nllb-fleet local get
-nllb-fleet local translate --from eng_Latn --to deu_Latn "the child sees the house"
+nllb-fleet local translate --from eng_Latn --to deu_Latn "Do you find the house?"
 nllb-fleet local down
 """
 _REMOTE_EXAMPLES = """
-nllb-fleet translate --url http://127.0.0.1:8000 --from eng_Latn --to deu_Latn "a text"
+nllb-fleet translate --url http://127.0.0.1:8000 --from eng_Latn --to deu_Latn "Do you find the house?"
 """
 
 
