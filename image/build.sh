@@ -6,14 +6,9 @@ cd "$(dirname "$0")/.."
 tag=${1:-$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)}
 builder=${BUILDER:-$(command -v buildah || command -v docker || true)}
 [ -n "$builder" ] || { echo "make image needs buildah or docker; on Debian: apt-get install buildah" >&2; exit 1; }
-set -- ${BASE_IMAGE:+--build-arg "BASE_IMAGE=$BASE_IMAGE"} ${BUILD_OPTIONS:-}
-case $builder in
-*buildah)
-    set -- build --layers "$@"
-    [ -d "${PIP_FIND_LINKS:-}" ] && set -- "$@" --volume "$PIP_FIND_LINKS:/find-links:ro"
-    ;;
-*) set -- build "$@" ;;       # docker build knows no volumes: torch comes from the index
-esac
+set -- build ${BASE_IMAGE:+--build-arg "BASE_IMAGE=$BASE_IMAGE"} ${BUILD_OPTIONS:-}
+case $builder in *buildah) set -- "$@" --layers ;; esac
+if [ -d "${PIP_FIND_LINKS:-}" ]; then set -- "$@" --build-context "find-links=$PIP_FIND_LINKS"; fi
 for part in operator server; do
     echo "== nllb-fleet-$part:$tag"
     "$builder" "$@" --target "$part" --tag "nllb-fleet-$part:$tag" --file Dockerfile .

@@ -5,6 +5,7 @@ Its pods do not run here (no nodes): that the operator works with exactly the ch
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,23 +123,42 @@ def test_the_crds_stay_when_the_chart_goes_and_can_be_left_out(kube: Kube) -> No
 @pytest.mark.parametrize(
     ("value", "word"),
     [("replicaCount=2", "replicaCount"), ("workers=0", "workers"), ("namespaces={A_b}", "namespaces"),
-     ("image.pullPolicy=Sometimes", "pullPolicy")],
+     ("image.pullPolicy=Sometimes", "pullPolicy"),
+     ("podLabels.app\\.kubernetes\\.io/name=x", "app.kubernetes.io/name")],
 )  # fmt: skip
 def test_a_value_that_means_nothing_is_refused_by_name(kube: Kube, value: str, word: str) -> None:
     assert word in helm(kube, *TEMPLATE, "--set", value, fails=True)
 
 
-def test_install_upgrade_uninstall_and_reinstall_keep_what_users_made(kube: Kube) -> None:
+def older_chart(folder: Path) -> Path:
+    """The chart as an earlier release might have been: its CRDs lack their last printer column."""
+    chart = shutil.copytree(CHART, folder / "older")
+    for name in CRDS:
+        file = chart / f"files/crds/{name}.yaml"
+        crd = yaml.safe_load(file.read_text())
+        crd["spec"]["versions"][0]["additionalPrinterColumns"].pop()
+        file.write_text(yaml.safe_dump(crd))
+    return chart
+
+
+def columns(kube: Kube, name: str) -> list[str]:
+    version = kube.get("crd", f"{name}.fleet.nllb.io")["spec"]["versions"][0]
+    return [column["name"] for column in version["additionalPrinterColumns"]]
+
+
+def test_install_upgrade_uninstall_and_reinstall_keep_what_users_made(kube: Kube, tmp_path: Path) -> None:
     kube.kubectl("create", "namespace", "system")
     kube.kubectl("label", "namespace", "system", "pod-security.kubernetes.io/enforce=restricted")
-    notes = helm(kube, "install", "fleet", CHART, "--namespace", "system")
+    notes = helm(kube, "install", "fleet", older_chart(tmp_path), "--namespace", "system")
     assert "kubectl get nllb,lora" in notes and "helm uninstall fleet" in notes
     kube.kubectl("wait", "--for=condition=Established", "crd", *[f"{name}.fleet.nllb.io" for name in CRDS])
     kube.kubectl("apply", "-f", str(REPOSITORY / "examples/nllbdeployment.yaml"))
     kube.kubectl("apply", "-f", str(REPOSITORY / "examples/loraadapter.yaml"))
     uid = kube.get("nllb", "tiny")["metadata"]["uid"]
+    assert all("Age" not in columns(kube, name) for name in CRDS)
 
     helm(kube, "upgrade", "fleet", CHART, "--namespace", "system", "--set", "workers=2")
+    assert all("Age" in columns(kube, name) for name in CRDS)
     helm(kube, "uninstall", "fleet", "--namespace", "system")
 
     assert not kube.kubectl("-n", "system", "get", "deployments", "-o", "name")
@@ -146,6 +166,42 @@ def test_install_upgrade_uninstall_and_reinstall_keep_what_users_made(kube: Kube
     assert kube.kubectl("get", "lora", "formal", "-o", "name")
     helm(kube, "install", "fleet", CHART, "--namespace", "system")
     assert kube.get("nllb", "tiny")["metadata"]["uid"] == uid
+    helm(kube, "uninstall", "fleet", "--namespace", "system")
+
+
+def test_a_release_of_another_name_takes_the_crds_that_are_there(kube: Kube) -> None:
+    kube.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(REPOSITORY / "crds"))
+    kube.kubectl("create", "namespace", "other")
+    helm(kube, "install", "mine", CHART, "--namespace", "other", "--take-ownership")
+    crd = kube.get("crd", "loraadapters.fleet.nllb.io")
+    assert crd["metadata"]["annotations"]["meta.helm.sh/release-name"] == "mine"
+    helm(kube, "uninstall", "mine", "--namespace", "other")
+    assert kube.get("crd", "loraadapters.fleet.nllb.io")["metadata"]["uid"] == crd["metadata"]["uid"]
+
+
+def allowed(kube: Kube, verb: str, what: str, namespace: str) -> bool:
+    account = "system:serviceaccount:scoped:nllb-fleet"
+    done = subprocess.run(
+        [kube.folder / "bin" / "kubectl", "auth", "can-i", verb, what, "--as", account, "-n", namespace],
+        capture_output=True, text=True, env=kube.env, timeout=60,
+    )  # fmt: skip
+    return done.stdout.strip() == "yes"
+
+
+def test_rights_for_some_namespaces_end_at_their_borders(kube: Kube) -> None:
+    for name in ("scoped", "team-a", "team-b"):
+        kube.kubectl("create", "namespace", name)
+    helm(kube, "install", "nllb-fleet", CHART, "--namespace", "scoped", "--set", "namespaces={team-a}",
+         "--set", "crds.enabled=false")  # fmt: skip
+    assert allowed(kube, "create", "replicasets.apps", "team-a")
+    assert not allowed(kube, "create", "replicasets.apps", "team-b")
+    assert not allowed(kube, "list", "nllbdeployments.fleet.nllb.io", "scoped")
+    assert not any(allowed(kube, "get", "secrets", name) for name in ("scoped", "team-a", "team-b"))
+    helm(kube, "upgrade", "nllb-fleet", CHART, "--namespace", "scoped", "--set", "namespaces={team-b}",
+         "--set", "crds.enabled=false")  # fmt: skip
+    assert allowed(kube, "create", "replicasets.apps", "team-b")
+    assert not allowed(kube, "create", "replicasets.apps", "team-a")
+    helm(kube, "uninstall", "nllb-fleet", "--namespace", "scoped")
 
 
 def test_the_restricted_pod_security_standard_admits_the_operators_pod(kube: Kube, tmp_path: Path) -> None:
