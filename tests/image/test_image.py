@@ -1,4 +1,4 @@
-"""What the images are made of: locks, wheel and Dockerfile. To build them is `make image`: it takes a builder."""
+"""What the images are made of: locks, wheel, Dockerfile. To build them is `make image`."""
 
 import json
 import os

@@ -47,3 +47,13 @@ def test_an_object_without_a_namespace_gets_the_commands() -> None:
 def test_what_is_no_object_is_refused(thing: object) -> None:
     with pytest.raises(Refused, match="not an object"):
         located(thing, "default")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ownerReferences", "x"), ("ownerReferences", [{"name": "x"}]), ("labels", [1]), ("labels", {"a": 1}),
+     ("annotations", 5), ("finalizers", 3)],
+)  # fmt: skip
+def test_metadata_that_no_api_server_takes_is_refused(field: str, value: object) -> None:
+    with pytest.raises(Refused, match=f"metadata.{field}"):
+        located({**ADAPTER, "metadata": {**ADAPTER["metadata"], field: value}}, "default")

@@ -143,9 +143,12 @@ class DaemonClient:
             ) from None
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:
-        connection = _UnixConnection(self.state.socket)
         try:
             content = None if body is None else json.dumps(body, default=str)
+        except (ValueError, RecursionError, TypeError) as error:
+            raise CommandError(f"the object cannot be sent: {error}") from None
+        connection = _UnixConnection(self.state.socket)
+        try:
             connection.request(method, path, content, {"Content-Type": "application/json"})
             reply = connection.getresponse()
             answer = _decoded(reply.read())

@@ -285,7 +285,7 @@ def _manifests(files: list[str]) -> Iterator[tuple[str, Any]]:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
         except OSError as error:
             raise CommandError(f"{name}: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             raise CommandError(f"{name} is not YAML: {error}") from None
         if not documents:
             raise CommandError(f"{name} holds no object")

@@ -39,7 +39,13 @@ class TranslateOptions:
 
 def translate_texts(url: str, parsed: argparse.Namespace) -> None:
     """The command: texts of the arguments, else lines of stdin; one translation per line on stdout."""
-    texts = parsed.text or [line.rstrip("\n") for line in sys.stdin]
+    try:
+        texts = parsed.text or [line.rstrip("\n") for line in sys.stdin]
+    except UnicodeDecodeError:
+        raise CommandError("stdin is not UTF-8; convert it first, for example with iconv") from None
+    for number, text in enumerate(texts, 1):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise CommandError(f"text {number} is not UTF-8; convert it first, for example with iconv")
     options = TranslateOptions(
         source=parsed.source,
         target=parsed.target,

@@ -19,6 +19,22 @@ from nllb_operator.resources import InvalidResource, LoraAdapter, NllbDeployment
 
 _READERS = {NLLB_DEPLOYMENT: NllbDeployment.from_body, LORA_ADAPTER: LoraAdapter.from_body}
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+_METADATA = {  # what the API server decodes strictly, of the fields that a user may write
+    "properties": {
+        "labels": _STRINGS,
+        "annotations": _STRINGS,
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "ownerReferences": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["apiVersion", "kind", "name", "uid"],
+                "properties": {key: {"type": "string"} for key in ("apiVersion", "kind", "name", "uid")},
+            },
+        },
+    }
+}
 
 
 class Refused(Exception):
@@ -46,6 +62,8 @@ def located(manifest: Any, namespace: str) -> Manifest:
             raise Refused(
                 f"metadata.{field} is {value!r}; use at most 253 lower-case letters, digits, dashes and dots"
             )
+    for error in jsonschema.Draft7Validator(_METADATA).iter_errors(metadata):
+        raise Refused(f"metadata.{'.'.join(map(str, error.path))}: {error.message}")
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace", namespace)}}
 
 
