@@ -1,4 +1,4 @@
-"""What the images are made of: locks, wheel, Dockerfile. To build them is `make image`."""
+"""What the images are made of: locks, wheel and Dockerfile. Building them takes a builder: `make image`."""
 
 import json
 import os
