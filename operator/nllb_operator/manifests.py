@@ -210,6 +210,8 @@ def _container(deployment: NllbDeployment) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
+        # Why the server gave up is its last line; the operator tells it in the fleet's conditions.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         # Importing torch takes a while and the server listens only then; liveness starts to count after it.
         "startupProbe": _probe(LIVEZ_PATH, periodSeconds=1, timeoutSeconds=2, failureThreshold=300),
         "livenessProbe": _probe(LIVEZ_PATH, periodSeconds=10, timeoutSeconds=5, failureThreshold=3),

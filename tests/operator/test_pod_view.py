@@ -51,9 +51,21 @@ def test_a_pod_just_made_has_nothing_wrong() -> None:
         ),
         (
             {"phase": "Running", "containerStatuses": [
-                {"state": {"waiting": {"reason": "CrashLoopBackOff"}},
-                 "lastState": {"terminated": {"exitCode": 2, "message": "no model"}}}]},
+                {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting"}},
+                 "lastState": {"terminated": {"exitCode": 2, "reason": "Error",
+                                              "message": "listening\nno model\n"}}}]},
             "CrashLoopBackOff", "ended with code 2: no model",
+        ),
+        (
+            {"phase": "Running", "containerStatuses": [
+                {"state": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no GPU"}}}]},
+            "CrashLoopBackOff", "ended with code 1: no GPU",
+        ),
+        (
+            {"phase": "Running", "containerStatuses": [
+                {"state": {"running": {}}, "ready": False,
+                 "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+            "CrashLoopBackOff", "ended with code 137 (OOMKilled)",
         ),
         ({"phase": "Failed", "reason": "Evicted", "message": "disk pressure"}, "Evicted", "disk pressure"),
     ],
@@ -63,6 +75,15 @@ def test_why_a_pod_does_not_run(status: dict[str, Any], reason: str, words: str)
 
     assert view.reason == reason
     assert view.message is not None and words in view.message
+
+
+def test_a_container_that_serves_again_or_ended_as_asked_is_nothing_wrong() -> None:
+    failed = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    again = [{"state": {"running": {}}, "ready": True, "lastState": failed}]
+    asked = [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}, "ready": False}]
+
+    assert pod_view(pod({"phase": "Running", "containerStatuses": again})).reason is None
+    assert pod_view(pod({"phase": "Running", "containerStatuses": asked})).reason is None
 
 
 def test_a_container_that_is_being_made_is_nothing_wrong() -> None:

@@ -15,6 +15,9 @@ from nllb_operator.naming import DELETION_COST_ANNOTATION, POD_TEMPLATE_LABEL
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that pass by themselves."""
 
+_CRASHING = "CrashLoopBackOff"
+"""The reason of a container that failed, whether it waits for its next start or has just been started."""
+
 
 def pod_view(pod: Mapping[str, Any]) -> PodView:
     """Read a Pod."""
@@ -64,15 +67,24 @@ def _trouble(status: Mapping[str, Any]) -> tuple[str | None, str | None]:
         return status.get("reason") or "PodFailed", status.get("message")
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") and waiting["reason"] not in _STARTING:
-            return waiting["reason"], waiting.get("message") or _last_end(container)
+        if waiting.get("reason") and waiting["reason"] not in _STARTING | {_CRASHING}:
+            return waiting["reason"], waiting.get("message")
+        if not container.get("ready") and (end := _last_end(container)):
+            return _CRASHING, end
     return None, None
 
 
 def _last_end(container: Mapping[str, Any]) -> str | None:
-    """How the container ended last time, for one that crashes again and again."""
-    ended = (container.get("lastState") or {}).get("terminated") or {}
-    if not ended:
+    """How the container failed last, None if it did not: its exit code and the last line that it logged.
+
+    The kubelet's own message about a crashing container tells how long it waits, not why.
+    """
+    ends = ((container.get(key) or {}).get("terminated") for key in ("state", "lastState"))
+    end = next((item for item in ends if item), None)
+    if end is None or end.get("exitCode") == 0:
         return None
-    text = f"the container ended with code {ended.get('exitCode')}"
-    return f"{text}: {ended['message']}" if ended.get("message") else text
+    text = f"the container ended with code {end.get('exitCode')}"
+    if end.get("reason") not in (None, "Error"):
+        text += f" ({end['reason']})"
+    lines = (end.get("message") or "").strip().splitlines()
+    return f"{text}: {lines[-1]}" if lines else text
