@@ -80,7 +80,10 @@ class PodStatus:
 
     def _terminated(self) -> dict[str, Any]:
         code = self.exit_code or 0
-        why = self._why() if self.state == "terminated" else {"reason": "Completed" if code == 0 else "Error"}
+        why = self._why()
+        if self.state != "terminated":  # the last run; its words are kept until the next one starts
+            words = self.message if self.reason == "CrashLoopBackOff" else None
+            why = {"reason": "Completed" if code == 0 else "Error", "message": words}
         return {
             "exitCode": code if code >= 0 else 128 - code,
             **({"signal": -code} if code < 0 else {}),

@@ -5,6 +5,7 @@ Pure. Knows where Kubernetes says why a pod does not run. Must not know what the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,9 @@ _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 
 _CRASHING = "CrashLoopBackOff"
 """The reason of a container that failed, whether it waits for its next start or has just been started."""
+
+_LOG_PREFIX = re.compile(r"\d{4}-\d\d-\d\d[ T]\S+ [A-Z]+ \S+ ")
+"""Time, level and logger before what a line says: with the time, each attempt would be told anew."""
 
 
 def pod_view(pod: Mapping[str, Any]) -> PodView:
@@ -87,4 +91,4 @@ def _last_end(container: Mapping[str, Any]) -> str | None:
     if end.get("reason") not in (None, "Error"):
         text += f" ({end['reason']})"
     lines = (end.get("message") or "").strip().splitlines()
-    return f"{text}: {lines[-1]}" if lines else text
+    return f"{text}: {_LOG_PREFIX.sub('', lines[-1])}" if lines else text
