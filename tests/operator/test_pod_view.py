@@ -52,8 +52,9 @@ def test_a_pod_just_made_has_nothing_wrong() -> None:
         (
             {"phase": "Running", "containerStatuses": [
                 {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting"}},
-                 "lastState": {"terminated": {"exitCode": 2, "reason": "Error",
-                                              "message": "listening\n2026-01-01 01:02:03,4 ERROR a.b: no model\n"}}}]},
+                 "lastState": {"terminated": {
+                     "exitCode": 2, "reason": "Error",
+                     "message": "listening\n2026-01-01 01:02:03,4 ERROR a.b: no model\n"}}}]},
             "CrashLoopBackOff", "ended with code 2: no model",
         ),
         (
