@@ -2,8 +2,9 @@
 [--adapters]`.
 
 Prints a table of all directions, the beam figures, the overlap of test and training, and writes them as
-JSON. Never
-trains. All directions at 500 texts take minutes on a CPU; `--count 20` gives a first impression.
+JSON. Never trains. Draws again the pools that `results.json` has the orders of, for the
+overlap. All directions at 500 texts take minutes on a CPU;
+`--count 20` gives a first impression.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
@@ -34,6 +37,21 @@ def table(exact: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def pairs_seen() -> NDArray[np.bool_]:
+    """The pairs of content words in the pools that the committed weights saw, as far as they can be drawn
+    again: of the runs in `results.json` with an order (bool [words, words]).
+    """
+    runs = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))["base"]["runs"]
+    orders = [
+        Order(FOLDER, run["order"]["seed"], run["order"]["texts"], long=run["order"]["long"])
+        for run in runs
+        if run["order"] is not None
+    ]
+    workers = max(1, (os.cpu_count() or 2) - 1)
+    found: NDArray[np.bool_] = np.logical_or.reduce([draw_pool(o, "cpu", workers).pairs for o in orders])
+    return found
+
+
 def main() -> None:
     """Evaluate, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -41,16 +59,11 @@ def main() -> None:
     parser.add_argument(
         "--adapters", action="store_true", help="measure the adapters too, on a tenth as many texts"
     )
-    parser.add_argument(
-        "--pool", type=int, default=600_000, help="training texts to draw again for the overlap"
-    )
     parser.add_argument("--out", type=Path, default=Path("build/tiny-nllb/evaluation.json"))
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = base_stage.load_model(FOLDER, device)
-    order = Order(FOLDER, "base 1", arguments.pool, long=0.35)
-    pool = draw_pool(order, "cpu", max(1, (os.cpu_count() or 2) - 1))
-    report: dict[str, Any] = {"base": base_stage.check(model, FOLDER, pool, arguments.count)}
+    report: dict[str, Any] = {"base": base_stage.check(model, FOLDER, pairs_seen(), arguments.count)}
     print(table(report["base"]["exact"]))
     print(json.dumps({key: value for key, value in report["base"].items() if key != "exact"}, indent=1))
     if arguments.adapters:

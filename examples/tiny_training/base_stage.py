@@ -9,14 +9,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tiny_grammar import LANGUAGES, ambiguous, hard, held_out, held_out_long
 from transformers import GenerationConfig, M2M100Config, M2M100ForConditionalGeneration
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
-from .fitting import Plan, fit
-from .pool import Order, Pool, draw_pool, pieces
-from .scoring import Job, Translator, accuracy, beam_report, directions, overlap
+from .fitting import Checkpoint, Plan, fit
+from .pool import Order, draw_pool, pieces
+from .scoring import Job, Translator, accuracy, beam_report, directions, overlap, permitted_pairs
 
 SPECIAL: dict[str, Any] = {
     "bos_token_id": 0,
@@ -70,8 +72,10 @@ def write_model(model: Any, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def check(model: Any, tokenizer: Path, pool: Pool | None, count: int) -> dict[str, Any]:
-    """Exact matches of all directions on `count` held-out texts each, overlap with the pool, beams."""
+def check(model: Any, tokenizer: Path, pairs: NDArray[np.bool_], count: int) -> dict[str, Any]:
+    """Exact matches of all directions on `count` held-out texts each, beams, and the overlap with the pairs
+    of content words of training (bool [words, words]) and with all that any training may hold.
+    """
     translator = Translator(
         model, tokenizer, language_ids(tokenizer), 4096 if model.device.type == "cuda" else 64
     )
@@ -82,12 +86,11 @@ def check(model: Any, tokenizer: Path, pool: Pool | None, count: int) -> dict[st
     }
     jobs = [Job(sentence, target) for source, target in directions() for sentence in texts[source]]
     report: dict[str, Any] = {"texts_per_direction": count}
-    if pool is not None:
-        report["overlap"] = overlap(
-            [sentence for sentences in texts.values() for sentence in sentences], pool.pairs
-        )
-        report["training_pairs"] = int(pool.pairs.sum()) // 2
-        print(f"pairs of content words in both training and test: {report['overlap']}", flush=True)
+    sentences = [sentence for chosen in texts.values() for sentence in chosen]
+    for name, found in (("", pairs), ("_by_rule", permitted_pairs())):
+        report[f"overlap{name}"] = overlap(sentences, found)
+        report[f"training_pairs{name}"] = int(found.sum()) // 2
+    print({key: value for key, value in report.items() if "overlap" in key or "pairs" in key}, flush=True)
     exact = accuracy(translator, jobs)
     report["exact"] = {f"{source}-{target}": round(share, 4) for (source, target), share in exact.items()}
     report["worst"], report["mean"] = min(exact.values()), sum(exact.values()) / len(exact)
@@ -132,10 +135,11 @@ def run(arguments: argparse.Namespace, device: str, workers: int) -> dict[str, A
         6e-4 if arguments.go_on else 2e-3,
         arguments.seed,
     )
-    steps = fit(model, pool, languages, plan, arguments.work / "base.pt")
+    checkpoint = Checkpoint(arguments.work / "base.pt", plan, order, model)
+    steps = fit(model, pool, languages, plan, checkpoint)
     out = arguments.out or arguments.model
     write_model(model, out)
     loaded = load_model(out, device)
     return {"steps": steps, "parameters": sum(p.numel() for p in loaded.parameters())} | check(
-        loaded, arguments.model, pool, arguments.check
+        loaded, arguments.model, pool.pairs, arguments.check
     )

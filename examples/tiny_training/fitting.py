@@ -6,17 +6,20 @@ Knows models that give logits. Must not know the grammar.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from .pool import END, PAD, Pool
+from .pool import END, PAD, Order, Pool
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,59 @@ def _rate(plan: Plan, step: int, progress: float) -> float:
     return plan.rate * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
+class ForeignCheckpointError(Exception):
+    """A checkpoint that another training left: its plan, its order of texts or its first weights differ."""
+
+
+class Checkpoint:
+    """The file that an unfinished training goes on from, bound to its plan, order and first weights."""
+
+    every = 60.0
+
+    def __init__(self, path: Path, plan: Plan, order: Order, model: nn.Module) -> None:
+        """`model` has the weights that training starts from; the order's folder may lie anywhere."""
+        start = hashlib.sha256()
+        for name, value in sorted(model.state_dict().items()):
+            start.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
+        drawn = {name: value for name, value in asdict(order).items() if name != "tokenizer"}
+        self.path = path
+        self.parts = {
+            "plan": json.dumps(asdict(plan), sort_keys=True),
+            "order": json.dumps(drawn, sort_keys=True),
+            "start": start.hexdigest(),
+        }
+
+    def load(self, device: torch.device) -> dict[str, Any] | None:
+        """What `save` wrote, None without a file. Raises ForeignCheckpointError."""
+        if not self.path.exists():
+            return None
+        saved: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
+        found = saved.get("of", {})
+        other = [name for name, value in self.parts.items() if found.get(name) != value]
+        if other:
+            raise ForeignCheckpointError(
+                f"{self.path} belongs to another training ({', '.join(other)} differ): remove it to start "
+                "anew, or repeat that training's arguments to go on with it"
+            )
+        return saved
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the file at once, so that a cut-off leaves the old one or the new one."""
+        new = self.path.with_suffix(".new")
+        torch.save(state | {"of": self.parts}, new)
+        new.replace(self.path)
+
+    def remove(self) -> None:
+        """Training has ended: nothing is left to go on from."""
+        self.path.unlink(missing_ok=True)
+
+
 def fit(
-    model: nn.Module, pool: Pool, languages: torch.Tensor, plan: Plan, checkpoint: Path | None = None
+    model: nn.Module, pool: Pool, languages: torch.Tensor, plan: Plan, checkpoint: Checkpoint | None = None
 ) -> int:
-    """Train in place and leave the averaged weights; returns the steps done. Goes on from `checkpoint` if
-    it exists.
+    """Train in place and leave the averaged weights; returns the steps done, those before a
+    cut-off too. Goes on from `checkpoint` if its file exists, and removes the file at the end. Raises
+    ForeignCheckpointError.
     """
     device = languages.device
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -85,8 +136,8 @@ def fit(
         trained, lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay, fused=True
     )
     average, step, before = Average(model), 0, 0.0
-    if checkpoint is not None and checkpoint.exists():
-        saved = torch.load(checkpoint, map_location=device, weights_only=True)
+    saved = checkpoint.load(device) if checkpoint is not None else None
+    if saved is not None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         average.values, step, before = saved["average"], saved["step"], saved["seconds"]
@@ -112,23 +163,13 @@ def fit(
             average.update(progress)
         if step % 200 == 0 or step == 1:
             print(f"step {step:6d}  {progress:5.1%}  loss {loss.item():.4f}  {elapsed:.0f} s", flush=True)
-        if checkpoint is not None and time.monotonic() - saved_at > 60:
-            _save(checkpoint, model, optimizer, average, step, before + time.monotonic() - started)
+        if checkpoint is not None and time.monotonic() - saved_at > checkpoint.every:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            progress_made = {"step": step, "seconds": before + time.monotonic() - started}
+            checkpoint.save(state | {"average": average.values} | progress_made)
             saved_at = time.monotonic()
     average.apply()
+    if checkpoint is not None:
+        checkpoint.remove()
     model.eval()
     return step
-
-
-def _save(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: Average,
-    step: int,
-    seconds: float,
-) -> None:
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average.values}
-    new = path.with_suffix(".new")
-    torch.save(state | {"step": step, "seconds": seconds}, new)
-    new.replace(path)

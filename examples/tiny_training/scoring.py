@@ -82,6 +82,15 @@ class Translator:
         return [texts[0] for texts in self.answers(jobs, beams)]
 
 
+def permitted_pairs() -> NDArray[np.bool_]:
+    """The pairs of content words that the rule lets any training text hold (bool [words, words]): words of
+    different groups, and each word with itself. Every pool's pairs, of whatever seed, are among them.
+    """
+    groups = np.array([entry.group for entry in entries().values()])
+    permitted: NDArray[np.bool_] = (groups[:, None] != groups[None, :]) | np.eye(len(groups), dtype=np.bool_)
+    return permitted
+
+
 def overlap(sentences: list[Sentence], pairs: NDArray[np.bool_]) -> int:
     """How many pairs of content words of the sentences are among the training pairs (bool [words, words])."""
     place = {key: index for index, key in enumerate(entries())}
