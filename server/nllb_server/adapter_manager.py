@@ -66,12 +66,12 @@ class AdapterManager:
     # ---- what is wanted
 
     def accept(self, wanted: WantedSet) -> None:
-        """Take a wanted set over; 409 for another fleet's, or one older than the last."""
-        mine = self._settings.fleet
-        if mine and wanted.fleet != mine:
+        """Take a wanted set over; 409 for another fleet's, or one that differs and is not newer."""
+        if (mine := self._settings.fleet) and wanted.fleet != mine:
             raise ApiError(409, "wrong_fleet", f"this pod belongs to fleet {mine!r}; ask its operator")
-        if wanted.revision < self.revision:
-            message = f"revision {wanted.revision} is older than {self.revision}, which this pod has"
+        again = wanted.revision == self.revision and wanted.adapters == list(self._wanted.values())
+        if wanted.revision <= self.revision and not again:
+            message = f"revision {wanted.revision} is not newer than {self.revision}, which this pod has"
             raise ApiError(409, "stale_revision", message)
         self.revision, self.elsewhere = wanted.revision, frozenset(wanted.elsewhere)
         self._take(wanted.adapters)

@@ -13,6 +13,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger as server_log
 
 from nllb_engine.async_engine import AsyncEngine
 from nllb_engine.engine import Engine
@@ -29,6 +31,20 @@ from nllb_server.translator import Translator
 from nllb_server.wanted_file import converge_alone, read_wanted_file
 
 log = logging.getLogger(__name__)
+
+
+class MalformedRequests(logging.Filter):
+    """One short line for a request that is no HTTP: aiohttp would log a traceback that quotes it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the record in place; everything else passes as it is."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.msg, record.args = "a request that is no valid HTTP: %s", (type(error).__name__,)
+            record.exc_info, record.exc_text, record.levelno = None, None, logging.WARNING
+            record.levelname = "WARNING"
+        return True
+
 
 KEEPALIVE_SECONDS = 75.0
 """Idle connections are kept this long: longer than the usual load balancer keeps them (60 s)."""
@@ -78,6 +94,9 @@ async def run_server(settings: ServerSettings, load: Load) -> int:
 async def _listening(pod: Pod, store: AdapterStore) -> AsyncIterator[web.TCPSite]:
     settings = pod.settings
     async with contextlib.AsyncExitStack() as stack:
+        malformed = MalformedRequests()
+        server_log.addFilter(malformed)
+        stack.callback(server_log.removeFilter, malformed)
         sites = []
         for app, port, name in (
             (make_control_app(pod, store), settings.control_port, "control"),

@@ -99,7 +99,7 @@ class Translator:
             raise ApiError(429, "queue_full", "too many tokens are waiting; retry later", retry_after=1)
 
     def _language(self, named: str | None, default: str | None, role: str) -> str:
-        code = named or default
+        code = default if named is None else named
         if code is None:
             raise _bad(f"the request names no {role} language and this fleet has no default; add {role!r}")
         if code not in self._tokenizer.languages:

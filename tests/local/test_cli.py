@@ -210,6 +210,17 @@ def test_a_command_that_cannot_be_done_says_why(empty: Local, words: tuple[str, 
     assert says in empty.refused(*words)
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}'])
+def test_damaged_settings_are_named_with_the_way_out(tmp_path: Path, content: str) -> None:
+    (tmp_path / "settings.json").write_text(content)
+    assert "settings.json cannot be read" in Local(tmp_path).refused("up")
+
+
+def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "choose another folder with --state" in Local(tmp_path / "file").refused("up")
+
+
 @pytest.mark.parametrize(
     ("volume", "says"), [("models", "NAME=FOLDER"), ("models=/no/such/folder", "there is no folder")]
 )

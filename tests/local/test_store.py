@@ -104,6 +104,17 @@ def test_a_damaged_file_is_named_and_not_overwritten(tmp_path: Path) -> None:
     assert file.read_text() == "{"
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["[]", '{"body": {}, "applied": {}}', '{"body": [], "applied": 3}', '{"body": {"metadata": {}}}'],
+)
+def test_a_file_of_the_wrong_shape_is_named_too(tmp_path: Path, content: str) -> None:
+    ObjectStore(tmp_path).apply(thing("a"))
+    (tmp_path / "Thing" / "default" / "a.json").write_text(content)
+    with pytest.raises(StoreDamaged, match=r"a\.json"):
+        ObjectStore(tmp_path)
+
+
 def test_a_body_that_was_handed_out_is_a_copy(tmp_path: Path) -> None:
     store = ObjectStore(tmp_path)
     store.apply(thing("a", spec={"n": 1}))

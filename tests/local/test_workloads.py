@@ -212,3 +212,48 @@ async def test_after_a_start_nothing_is_ready_that_was_before(tmp_path: Path) ->
     (after,) = body["status"].pop("conditions")
     assert (after["status"], after["reason"]) == ("Unknown", "Starting")
     assert body["status"] == {"readyReplicas": 0, "digest": "d", "lastReady": {"digest": "d"}}
+
+
+@pytest.mark.parametrize("count", ["1.5", "2Mi", -1])
+async def test_devices_come_in_whole_numbers_and_a_pod_that_asks_otherwise_stops_no_other(
+    tmp_path: Path, count: object
+) -> None:
+    async with running(tmp_path) as backend:
+        odd = replica_set(1, limits={"nvidia.com/gpu": count})
+        odd["metadata"]["name"] = "odd"
+        backend.store.apply(odd)
+        backend.store.apply(replica_set(1))
+        await until(lambda: len(ready(backend)) == 1)
+        conditions = [c for pod in backend.store.objects("Pod") for c in pod["status"].get("conditions", ())]
+        assert "InvalidResource" in [condition.get("reason") for condition in conditions]
+
+
+async def test_amounts_that_are_no_devices_are_not_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as backend:
+        backend.store.apply(replica_set(1, limits={"hugepages-2Mi": "2Mi", "cpu": "500m"}))
+        await until(lambda: len(ready(backend)) == 1)
+
+
+async def test_a_deletion_cost_that_is_no_number_counts_as_none(tmp_path: Path) -> None:
+    async with running(tmp_path) as backend:
+        odd = replica_set(2)
+        odd["spec"]["template"]["metadata"]["annotations"] = {DELETION_COST_ANNOTATION: "abc"}
+        backend.store.apply(odd)
+        await until(lambda: len(ready(backend)) == 2)
+        backend.store.apply({**odd, "spec": {**odd["spec"], "replicas": 1}})
+        await until(lambda: len(backend.store.objects("Pod")) == 1)
+
+
+async def test_a_pod_that_cannot_be_made_says_so_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as backend:
+        make = machine.free_loopback_address
+        monkeypatch.setattr(machine, "free_loopback_address", lambda *_: 1 / 0)
+        odd = replica_set(1)
+        odd["metadata"]["name"] = "odd"
+        backend.store.apply(odd)
+        await until(lambda: "ZeroDivisionError" in str(backend.store.objects("Pod")))
+        monkeypatch.setattr(machine, "free_loopback_address", make)
+        backend.store.apply(replica_set(1))
+        await until(lambda: len(ready(backend)) >= 1)

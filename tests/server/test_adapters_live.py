@@ -139,6 +139,8 @@ async def test_an_older_wanted_set_or_another_fleets_is_refused(world: World) ->
     status, body = await world.one.put_wanted(WantedSet(fleet="other", revision=current + 1))
     assert (status, body["error"]["code"]) == (409, "wrong_fleet")
     assert [one.name for one in (await world.one.inventory()).adapters] == ["v1"]
+    status, body = await world.one.put_wanted(WantedSet(fleet=FLEET, revision=current))
+    assert (status, body["error"]["code"]) == (409, "stale_revision"), "another set under the same revision"
     same = WantedSet(fleet=FLEET, revision=current, adapters=[world.wanted("v1")])
     assert (await world.one.put_wanted(same))[0] == 200, "the same set again is no error"
 

@@ -18,6 +18,7 @@ from nllb_engine.errors import AdapterRejected
 MAX_FILES = 64
 _CHUNK = 1 << 20
 _NOT_COUNTED = "README.md"
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -38,7 +39,8 @@ def is_digest(text: str) -> bool:
 def counted_files(folder: Path) -> list[str]:
     """Names of the files that make the identity, sorted: all but README.md, dotfiles and subfolders.
 
-    Raises AdapterRejected for a folder that is missing, holds links or devices, or too many files.
+    Raises AdapterRejected for a folder that is missing, or that holds links, devices, too many files, or
+    names that cannot travel between pods.
     """
     try:
         entries = list(os.scandir(folder))
@@ -55,6 +57,11 @@ def counted_files(folder: Path) -> list[str]:
             raise AdapterRejected(
                 "NotARegularFile",
                 f"{entry.name} is a link or a device; an adapter folder holds plain files only",
+            )
+        if not _FILE_NAME.match(entry.name):
+            raise AdapterRejected(
+                "BadFileName",
+                f"{entry.name[:64]!r} cannot travel between pods; use letters, digits, '.', '_' and '-'",
             )
         names.append(entry.name)
     if len(names) > MAX_FILES:

@@ -9,13 +9,22 @@ gone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
+from nllb_operator.naming import DELETION_COST_ANNOTATION
+
 Manifest = dict[str, Any]
 """An object in the shape of the Kubernetes API: apiVersion, kind, metadata, …"""
+
+
+def deletion_cost_of(annotations: Mapping[str, str]) -> int | None:
+    """The value of DELETION_COST_ANNOTATION; None if it is absent or no whole number."""
+    text = annotations.get(DELETION_COST_ANNOTATION, "")
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,10}", text) else None
 
 
 class FleetKey(NamedTuple):

@@ -73,6 +73,18 @@ class StateFolder:
         """The options of the last `up`: volumes and GPUs."""
         return self.path / "settings.json"
 
+    def former_settings(self) -> dict[str, Any]:
+        """The options of the last `up`, none at first. CommandError if their file is damaged."""
+        try:
+            found = json.loads(self.settings.read_text(encoding="utf-8"))
+            return {"volumes": dict(found["volumes"]), "gpus": int(found["gpus"])}
+        except (FileNotFoundError, NotADirectoryError):
+            return {"volumes": {}, "gpus": 0}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CommandError(
+                f"{self.settings} cannot be read ({error}); remove it and name --volume and --gpus again"
+            ) from None
+
     def pod_log(self, namespace: str, pod: str) -> Path:
         """What a pod's process wrote."""
         return self.path / "pods" / f"{namespace}.{pod}" / "log"

@@ -32,14 +32,16 @@ _DAEMON = "nllb_operator.cli.daemon"
 def up(arguments: argparse.Namespace) -> None:
     """Start the daemon, unless it runs already with these very options."""
     state = StateFolder.of(arguments.state)
-    former: dict[str, Any] = {"volumes": {}, "gpus": 0}
-    if state.settings.exists():
-        former = json.loads(state.settings.read_text(encoding="utf-8"))
+    former = state.former_settings()
     settings = {
         "volumes": {**former["volumes"], **dict(_volume(text) for text in arguments.volume)},
         "gpus": former["gpus"] if arguments.gpus is None else arguments.gpus,
     }
-    state.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        state.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        message = f"cannot create {state.path} ({error.strerror}); choose another folder with --state"
+        raise CommandError(message) from None
     lock = state.lock()
     if lock is None:
         running = _running(state) or {}

@@ -62,3 +62,10 @@ def test_a_digest_is_64_lowercase_hex_digits() -> None:
     assert not any(
         is_digest(text) for text in ("0A" * 32, "0a" * 31, "0a" * 33, "../" + "a" * 61, "0a" * 32 + "\n")
     )
+
+
+@pytest.mark.parametrize("name", ["my notes.txt", "-x", "a\nb", "ä.json", "x" * 129])
+def test_a_name_that_cannot_travel_between_pods_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(AdapterRejected) as refusal:
+        folder_digest(fill(tmp_path / "a", {name: b""}))
+    assert refusal.value.reason == "BadFileName"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from nllb_operator.backends.base import PodView
-from nllb_operator.naming import DELETION_COST_ANNOTATION, POD_TEMPLATE_LABEL
+from nllb_operator.backends.base import PodView, deletion_cost_of
+from nllb_operator.naming import POD_TEMPLATE_LABEL
 
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that pass by themselves."""
@@ -27,7 +27,6 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
     """Read a Pod."""
     meta, status = pod["metadata"], pod.get("status") or {}
     reason, message = _trouble(status)
-    cost = (meta.get("annotations") or {}).get(DELETION_COST_ANNOTATION, "")
     created = meta.get("creationTimestamp")
     return PodView(
         name=meta["name"],
@@ -41,7 +40,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         restarts=sum(item.get("restartCount", 0) for item in status.get("containerStatuses") or ()),
         reason=reason,
         message=message,
-        deletion_cost=int(cost) if cost.lstrip("-").isdigit() else None,
+        deletion_cost=deletion_cost_of(meta.get("annotations") or {}),
         created=datetime.fromisoformat(created) if created else None,
     )
 

@@ -12,7 +12,15 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from nllb_operator.backends.base import FleetKey, FleetSnapshot, Manifest, ObjectConflict, ObjectRef, PodView
+from nllb_operator.backends.base import (
+    FleetKey,
+    FleetSnapshot,
+    Manifest,
+    ObjectConflict,
+    ObjectRef,
+    PodView,
+    deletion_cost_of,
+)
 from nllb_operator.backends.local.services import ServiceRouter, endpoint_of
 from nllb_operator.backends.local.store import Key, ObjectStore, now, owner_uids
 from nllb_operator.backends.local.workloads import LocalMachine, Workloads, is_ready
@@ -164,7 +172,6 @@ def _pod_view(pod: Manifest) -> PodView:
     metadata, status = pod["metadata"], pod.get("status", {})
     reason, message = _problem(status)
     ports, ip = ports_of(pod), status.get("podIP")
-    cost = metadata.get("annotations", {}).get(DELETION_COST_ANNOTATION)
     (container,) = status.get("containerStatuses") or [{}]
     return PodView(
         name=metadata["name"],
@@ -178,7 +185,7 @@ def _pod_view(pod: Manifest) -> PodView:
         restarts=container.get("restartCount", 0),
         reason=reason,
         message=message,
-        deletion_cost=None if cost is None else int(cost),
+        deletion_cost=deletion_cost_of(metadata.get("annotations", {})),
         created=datetime.fromisoformat(metadata["creationTimestamp"]),
     )
 

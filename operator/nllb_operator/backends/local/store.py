@@ -223,6 +223,12 @@ def _content(body: Mapping[str, Any]) -> dict[str, Any]:
 def _read(file: Path) -> _Entry:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        return _Entry(content["body"], content["applied"])
-    except (OSError, ValueError, KeyError) as error:
+        entry = _Entry(content["body"], content["applied"])
+        metadata = {name: entry.body["metadata"][name] for name in ("uid", "resourceVersion", "generation")}
+        datetime.fromisoformat(entry.body["metadata"]["creationTimestamp"])
+        if Key.of(entry.body) != Key.of(entry.applied) or not int(metadata["resourceVersion"]):
+            raise ValueError("body and applied are of two objects")
+        owner_uids(entry.body)
+        return entry
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamaged(f"{file} cannot be read ({error}); move it away to start without it") from error

@@ -9,23 +9,25 @@ by `PodProcess`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from nllb_operator import machine
-from nllb_operator.backends.base import Manifest
+from nllb_operator.backends.base import Manifest, deletion_cost_of
 from nllb_operator.backends.local.store import Key, ObjectStore, owner_uids
-from nllb_operator.naming import DELETION_COST_ANNOTATION
 from nllb_operator.pod_container import PodNotRunnable, container_of, ports_of
 from nllb_operator.pod_process import PodHost, PodProcess
 from nllb_operator.pod_status import PodStatus
 
-_ORDINARY = ("cpu", "memory", "ephemeral-storage")
+log = logging.getLogger(__name__)
+
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: a random name spells nothing
 _ENDPOINT_LAG_SECONDS = 0.2  # our Services forget a pod at once, see `services`
 
@@ -69,13 +71,25 @@ class Workloads:
                 await self._changed.wait()
                 self._changed.clear()
                 for replica_set in self._store.objects("ReplicaSet"):
-                    self._converge(replica_set)
+                    self._guarded(self._converge, replica_set)
                 for pod in self._store.objects("Pod"):
-                    self._converge_pod(pod)
+                    self._guarded(self._converge_pod, pod)
         finally:
             await asyncio.gather(
                 *self._stopping.values(), *(process.stop() for process in self._running.values())
             )
+
+    def _guarded(self, converge: Callable[[Manifest], None], body: Manifest) -> None:
+        """One object that cannot be dealt with stops no other."""
+        try:
+            converge(body)
+        except Exception as error:
+            key = Key.of(body)
+            log.exception("%s %s/%s", key.kind, key.namespace, key.name)
+            if key.kind == "Pod" and key not in self._running:
+                self._gpus.pop(key, None)
+                message = f"{type(error).__name__}: {error}; the local operator's log has more"
+                self._store.set_status(key, _unscheduled("CannotStart", message))
 
     # --- ReplicaSets
 
@@ -190,7 +204,10 @@ class Workloads:
         process = self._running.get(key)
         if process is not None:
             await process.stop()
-            machine.remove_tree(process.host.folder)
+            try:
+                machine.remove_tree(process.host.folder)
+            except OSError as error:
+                log.error("pod %s: its files stay behind: %s", key.name, error)
             del self._running[key]
         self._gpus.pop(key, None)
         self._store.remove(key)
@@ -213,15 +230,21 @@ def _alive(pod: Mapping[str, Any]) -> bool:
 def _goes_first(pod: Mapping[str, Any]) -> tuple[Any, ...]:
     """Kubernetes' order of a scale-in: not running, not ready, cheapest, youngest."""
     metadata, status = pod["metadata"], pod.get("status", {})
-    cost = int(metadata.get("annotations", {}).get(DELETION_COST_ANNOTATION, "0"))
+    cost = deletion_cost_of(metadata.get("annotations", {})) or 0
     created = datetime.fromisoformat(metadata["creationTimestamp"])
     return (status.get("phase") == "Running", is_ready(pod), cost, -created.timestamp())
 
 
 def _gpus_wanted(pod: Manifest) -> tuple[str, int]:
-    """The extended resource that the pod asks for, whatever its name, and how many of it."""
+    """The extended resource that the pod asks for, by the slash in its name, and how many of it."""
     limits = container_of(pod).get("resources", {}).get("limits", {})
-    extended = {name: int(count) for name, count in limits.items() if name not in _ORDINARY}
+    extended = {}
+    for name, count in limits.items():
+        if "/" not in name:
+            continue  # cpu, memory, hugepages-2Mi, …: amounts that are not counted here
+        if not re.fullmatch("[0-9]+", str(count)):
+            raise PodNotRunnable("InvalidResource", f"{name} is {count!r}; devices come in whole numbers")
+        extended[name] = int(count)
     return " and ".join(extended), sum(extended.values())
 
 
