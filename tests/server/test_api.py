@@ -81,6 +81,7 @@ async def test_long_input_does_not_hold_up_health(pod: ServerPod) -> None:
         ({"target": "fr"}, 404, "unknown_language", "did you mean fra_Latn?"),
         ({"source": "eng_latn"}, 404, "unknown_language", "did you mean eng_Latn?"),
         ({"source": "<mask>"}, 404, "unknown_language", "unknown language"),
+        ({"source": ""}, 404, "unknown_language", "unknown language ''"),
         ({"target": "</s>"}, 404, "unknown_language", "unknown language"),
         ({"target": None}, 400, "invalid_request", "names no target language"),
         ({"adapter": "formal"}, 404, "unknown_adapter", "unknown adapter 'formal'"),
@@ -226,3 +227,21 @@ async def test_no_text_of_a_user_is_logged(pod: ServerPod) -> None:
     async with pod.session.post(pod.url + "/v1/translate", data=json.dumps({"text": {secret: 1}})) as reply:
         assert secret not in await reply.text()
     assert secret not in pod.log
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"GET /secret-text\x01 HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nA: secret-text\x01\r\n\r\n",
+     b"POST / HTTP/1.1\r\nContent-Length: -3\r\nA: secret-text\r\n\r\n"],
+)  # fmt: skip
+async def test_what_is_no_http_is_one_line_in_the_log_and_quotes_nothing(
+    pod: ServerPod, request_bytes: bytes
+) -> None:
+    host, port = pod.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request_bytes)
+    assert b" 400 " in await reader.readline()
+    writer.close()
+    await asyncio.sleep(0.1)
+    assert "no valid HTTP" in pod.log
+    assert "secret-text" not in pod.log and "Traceback" not in pod.log
