@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import uuid
@@ -14,10 +13,9 @@ from kube_cluster import (
     REPOSITORY,
     SUPPORT,
     Kube,
-    MissingAssets,
     OperatorProcess,
     Program,
-    cluster_tool,
+    needed_cluster_tool,
 )
 from kube_fleet import KubeFleet
 from random_adapters import write_random_adapter
@@ -34,12 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     """A control plane with our CRDs. Skipped where there are no binaries, a failure in CI."""
-    try:
-        cluster_tool()
-    except MissingAssets as error:
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(f"CI=true, but {error}")
-        pytest.skip(str(error))
+    needed_cluster_tool()
     with Kube.running(tmp_path_factory.mktemp("kube")) as kube:
         kube.kubectl("apply", "-f", str(REPOSITORY / "crds"))
         kube.kubectl("wait", "--for=condition=Established", "-f", str(REPOSITORY / "crds"), "--timeout=30s")

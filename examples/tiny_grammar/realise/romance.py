@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from ..lexicon import Word, entries
 from ..meaning import Clause, Name, Noun, Phrase
 from .base import Realiser
@@ -10,13 +12,13 @@ from .base import Realiser
 class _Romance(Realiser):
     """What both share: determiner by gender, noun, adjectives after it."""
 
+    @abstractmethod
     def plural(self, word: Word) -> str:
         """A noun's or adjective's plural."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adjective(self, key: str, feminine: bool, plural: bool) -> str:
         """An adjective in agreement."""
-        raise NotImplementedError
 
     def noun(self, noun: Noun, case: str) -> str:
         """Determiner, noun, adjectives, copied tag, owner."""

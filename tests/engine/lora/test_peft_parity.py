@@ -25,8 +25,9 @@ from tiny_configs import random_sources, reference, save
 from nllb_engine.interface import BeamReq, PrefillSlice
 
 SRC, TGT = SMALL.languages[0], SMALL.languages[1]
-TOLERANCE = 2e-6
-"""Of the largest logit, which is up to 70 here; a trained model's are under 40, and 1e-4 is kept there."""
+TOLERANCE = 1e-4
+HEAD_SCALE = 0.25
+"""Brings the random model's logits from up to 70 down to a trained one's; a power of two: no id changes."""
 ALL = list(KINDS)
 
 # All 16 projection kinds, each alone, by regular expressions on whole paths.
@@ -72,6 +73,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("model")
     theirs = reference(SMALL)
+    with torch.no_grad():
+        theirs.model.decoder.layer_norm.weight *= HEAD_SCALE
+        theirs.model.decoder.layer_norm.bias *= HEAD_SCALE
     loaded = Pair(SMALL, small_model(save(theirs, SMALL, folder)), theirs)
     yield loaded
     loaded.ours.teardown()
@@ -85,7 +89,7 @@ def load(pair: Pair, folder: Path, case: str, seed: int) -> int:
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    return float((ours - theirs).abs().max()) < TOLERANCE * float(theirs.abs().max())
+    return float((ours - theirs).abs().max()) < TOLERANCE
 
 
 def forced_tokens(count: int, seed: int) -> list[list[int]]:
