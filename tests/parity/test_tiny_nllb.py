@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from nllb_models import build
-from tiny_grammar import LANGUAGES, ambiguous, hard, held_out
+from tiny_grammar import LANGUAGES, ambiguous, hard, held_out, held_out_long
 from transformers import M2M100ForConditionalGeneration, NllbTokenizer
 
 from nllb_engine.interface import BeamReq, PrefillSlice
@@ -15,6 +15,7 @@ from nllb_engine.tokenizer import Tokenizer
 
 FOLDER = Path(__file__).parents[2] / "examples" / "tiny-nllb"
 MAX_NEW = 32
+LONG = 200
 PER_PAIR = 50
 
 
@@ -55,7 +56,7 @@ def their_model(dtype=torch.float32):
     return M2M100ForConditionalGeneration.from_pretrained(FOLDER, dtype=dtype).eval()
 
 
-def their_outputs(model, tokenizer, found, num_beams):
+def their_outputs(model, tokenizer, found, num_beams, max_new=MAX_NEW):
     """Batches of one direction each, because transformers takes one forced token per call."""
     outputs = []
     for first in range(0, len(found), PER_PAIR):
@@ -64,13 +65,13 @@ def their_outputs(model, tokenizer, found, num_beams):
         batch = tokenizer([job.text for job in group], return_tensors="pt", padding=True)
         rows = model.generate(
             **batch, forced_bos_token_id=tokenizer.convert_tokens_to_ids(group[0].target),
-            max_new_tokens=MAX_NEW + 1, num_beams=num_beams, do_sample=False,
+            max_new_tokens=max_new + 1, num_beams=num_beams, do_sample=False,
         ).tolist()  # fmt: skip
         outputs += [row[2 : row.index(2, 2)] if 2 in row[2:] else row[2:] for row in rows]
     return outputs
 
 
-def our_greedy(model, tokenizer, found):
+def our_greedy(model, tokenizer, found, max_new=MAX_NEW):
     """Batches that mix directions."""
     order = random.Random(1).sample(range(len(found)), len(found))
     outputs = {}
@@ -87,7 +88,7 @@ def our_greedy(model, tokenizer, found):
         tokens = model.argmax_batch(model.prefill_batch_chunk(slices)[0], len(group))
         rows = [[token] for token in tokens]
         live = list(range(len(group)))
-        while live := [i for i in live if rows[i][-1] != 2 and len(rows[i]) < MAX_NEW]:
+        while live := [i for i in live if rows[i][-1] != 2 and len(rows[i]) < max_new]:
             base = model.decode_batch([rows[i][-1] for i in live], [seqs[i] for i in live])
             for i, token in zip(live, model.argmax_batch(base, len(live)), strict=True):
                 rows[i].append(token)
@@ -97,11 +98,11 @@ def our_greedy(model, tokenizer, found):
     return [outputs[index] for index in range(len(found))]
 
 
-def our_beams(model, tokenizer, found):
+def our_beams(model, tokenizer, found, max_new=MAX_NEW):
     reqs = [
         BeamReq(
             tuple(tokenizer.encode(job.text)), tokenizer.language_id(job.source),
-            tokenizer.language_id(job.target), num_beams=4, max_new=MAX_NEW,
+            tokenizer.language_id(job.target), num_beams=4, max_new=max_new,
         )
         for job in found
     ]  # fmt: skip
@@ -119,6 +120,17 @@ def test_ids_of_500_sentences_equal_greedy_and_with_four_beams(tokenizer, theirs
     assert greedy == their_outputs(reference, theirs, found, 1)
     assert beams == their_outputs(reference, theirs, found, 4)
     assert sum(a != b for a, b in zip(greedy, beams, strict=True)) >= 10, "no sentence tells them apart"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "target"), [("eng_Latn", "deu_Latn"), ("jpn_Jpan", "rus_Cyrl")])
+def test_ids_of_paragraphs_are_equal_to_their_end(tokenizer, theirs, source, target):
+    found = [Job(one.text, source, target) for one in held_out_long(source, "parity", 10)]
+    ours, reference = ours_model(tokenizer), their_model()
+    greedy = our_greedy(ours, tokenizer, found, LONG)
+    assert greedy == their_outputs(reference, theirs, found, 1, LONG)
+    assert our_beams(ours, tokenizer, found, LONG) == their_outputs(reference, theirs, found, 4, LONG)
+    assert max(map(len, greedy)) > 2 * MAX_NEW and max(map(len, greedy)) < LONG, "long, and none is cut"
 
 
 def test_bfloat16_ids_agree_with_transformers_in_bfloat16(tokenizer, theirs):
